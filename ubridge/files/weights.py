@@ -132,6 +132,10 @@ class Weights(ProcessBound, Mapping[str, Weight]):
         """Bytes of all tensors."""
         return sum(entry.nbytes for entry in self.entries.values())
 
+    def is_in_file(self, name: str) -> bool:
+        """Return whether a tensor's bytes are a part of a file; converted tensors have others."""
+        return name in self.entries
+
     def raw(self, name: str) -> Bytes:
         """Return a tensor's bytes from its file, read-only, of any type."""
         entry = self.entries[name]

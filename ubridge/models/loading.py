@@ -230,7 +230,8 @@ class Loader:
         cut = self._cut(one)
         is_copied = cut is not None and not cut.is_run_of_rows
         changed = is_copied or regrouped or self._is_summed(one) or _is_fused(one.part, one.names)
-        return len(one.names) == 1 and not changed and entry.kind == self.kind_of(one)
+        is_stored = len(one.names) == 1 and self.source.weights.is_in_file(one.names[0])
+        return is_stored and not changed and entry.kind == self.kind_of(one)
 
     def _is_quantizable(self, one: Wanted) -> bool:
         kind = self.source.weights.entries[one.names[0]].kind

@@ -17,6 +17,7 @@ from ubridge.files.folders import PICKLES, expanded, pickled, weights_in
 from ubridge.files.gguf_reading import begins_as_gguf
 from ubridge.files.settings import Settings
 from ubridge.models import rwkv5
+from ubridge.models.affine import AffineWeights, settings_of_mlx
 from ubridge.models.architecture import Architecture
 from ubridge.models.gguf_config import DIVISORS, axes_of_gguf, settings_of_gguf
 from ubridge.models.table import (
@@ -90,6 +91,8 @@ def open_source(path: Path, device: Device) -> Source:
 def _open_folder(folder: Path, device: Device, file: Path | None = None) -> Source:
     config = _configuration(folder)
     weights = ub.load(file or folder, device=device)
+    if settings_of_mlx(config) is not None:
+        weights = AffineWeights(weights, config)
     notices = []
     if config.value("model_type") == "rwkv5":
         config = spelled_alike(config).read_as({}, bounds=_bounds(weights))
@@ -99,6 +102,13 @@ def _open_folder(folder: Path, device: Device, file: Path | None = None) -> Sour
         name, row = row_of(config)
         config = spelled_alike(config, row.defaults).read_as({}, bounds=_bounds(weights))
         design, names = architecture_of(name, config), row.names
+    names, root = _names_in(weights, names)
+    # Tensors of images and sounds, in models that also have a text part.
+    others = {one for one in weights if not one.startswith((root, names["head"]))}
+    if "text_config" not in config:
+        others = set()
+    elif others:
+        notices.append(f"{folder}: {len(others)} tensors outside of the text part are not read")
     notices.append(unread_of(config))
     generation = folder / "generation_config.json"
     if generation.exists():
@@ -121,7 +131,7 @@ def _open_folder(folder: Path, device: Device, file: Path | None = None) -> Sour
 
     def ignored(tensor: str) -> bool:
         is_buffer = tensor.endswith((".inv_freq", ".attn.bias", ".masked_bias", ".embed_scale"))
-        return is_buffer or (design.is_tied and tensor == head)
+        return is_buffer or tensor in others or (design.is_tied and tensor == head)
 
     told = tuple(one for one in notices if one)
     return Source(folder, design, weights, names, False, ignored, told)
@@ -135,12 +145,43 @@ def _configuration(folder: Path) -> Settings:
     except FileNotFoundError:
         raise NotFoundError(f"{path}: expected a model's configuration, there is none") from None
     method = config.section("quantization_config").text("quant_method", "")
-    if "quantization_config" in config:
+    if "quantization_config" in config and settings_of_mlx(config) is None:
         raise NotSupportedError(
             f"{path}: its weights are quantized by {method.upper() or 'an unnamed method'}, which "
             "is not read; take the original weights with quantize='q4_K', or a GGUF file"
         )
-    return config.joined(config.section("text_config"))
+    if "text_config" not in config:
+        return config
+    inside = config.section("text_config")
+    found = config.joined(inside)
+    # Values of the other parts, such as images.
+    found.ignore(*(key for key in config if key not in inside))
+    return found
+
+
+def _names_in(weights: ub.Weights, names: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
+    """Return the names of parts and their common prefix, as the files spell the prefix.
+
+    A model saved without its head, or within another model, has another prefix or none.
+    """
+    usual = f"{names['embedding'].partition('.')[0]}."
+    rest = f"{names['embedding'].removeprefix(usual)}.weight"
+    roots = {one.removesuffix(rest) for one in weights if f".{one}".endswith(f".{rest}")}
+    if usual in roots or len(roots) != 1:
+        return names, usual
+    root = roots.pop()
+    found = {
+        part: " ".join(
+            root + one.removeprefix(usual) if one.startswith(usual) else one
+            for one in spelled.split()
+        )
+        for part, spelled in names.items()
+    }
+    head = f"{names['head']}.weight"
+    heads = [one for one in weights if f".{one}".endswith(f".{head}")]
+    if len(heads) == 1 and not names["head"].startswith(usual):
+        found["head"] = heads[0].removesuffix(".weight")
+    return found, root
 
 
 def _are_alike(weights: ub.Weights, one: str, other: str) -> bool:
