@@ -669,14 +669,54 @@ def test_names_of_formats_are_read_in_any_case() -> None:
         recipe_of("Q9")
 
 
-def test_mixtures_are_those_of_llama_cpp() -> None:
-    """Layers with the finer format among 32, as in files by llama.cpp."""
-    recipe, model = recipe_of("Q4_K_M"), Shape(32)
-    finer = [i for i in range(32) if recipe.format_of("v", i, model, 256) is FORMATS["q6_K"]]
-    assert finer == [0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31]
-    assert recipe.format_of("q", 0, model, 256) is FORMATS["q4_K"]
-    assert recipe.format_of("head", -1, model, 256) is FORMATS["q6_K"]
-    assert recipe.format_of("head", -1, model, 64) is FORMATS["q8_0"]
+_GROUPED = Shape(17, is_grouped=True)
+_FALCON = Shape(18, is_falcon=True, is_grouped=True)
+_EIGHT = Shape(9, experts=8, is_grouped=True)
+_70B = Shape(80, is_grouped=True)
+_MIXED = [
+    # The bits in files that llama.cpp's own `quantize` wrote, layer by layer.
+    ("Q3_K_M", _GROUPED, "v", "55444444444444444"),
+    ("Q3_K_M", _GROUPED, "output", "44444444444444444"),
+    ("Q3_K_M", _GROUPED, "down", "54444444444444444"),
+    ("Q3_K_L", _GROUPED, "down", "55555555555555555"),
+    ("Q4_K_S", _GROUPED, "v", "55554444444444444"),
+    ("Q4_K_S", _GROUPED, "down", "55444444444444444"),
+    ("Q4_K_M", _GROUPED, "v", "66446446446446666"),
+    ("Q4_K_M", _GROUPED, "down", "66446446446446666"),
+    ("Q4_K_M", _GROUPED, "output", "44444444444444444"),
+    ("Q5_K_M", _GROUPED, "v", "66556556556556666"),
+    ("Q5_K_S", _GROUPED, "v", "55555555555555555"),
+    ("Q3_K_M", _FALCON, "down", "543343343343343444"),
+    ("Q3_K_M", _FALCON, "output", "333333333333333333"),
+    ("Q3_K_L", _FALCON, "output", "444444444444444444"),
+    ("Q3_K_L", _FALCON, "down", "444444444444444444"),
+    ("Q4_K_M", _FALCON, "down", "654454454454454555"),
+    ("Q5_K_M", _FALCON, "down", "665565565565565666"),
+    ("Q4_K_M", _EIGHT, "k", "888888888"),
+    ("Q4_K_M", _EIGHT, "v", "888888888"),
+    ("Q4_K_M", _EIGHT, "output", "555555555"),
+    ("Q4_K_S", _EIGHT, "down", "544444444"),
+    ("Q3_K_L", _EIGHT, "output", "333333333"),
+    ("Q5_K_M", _EIGHT, "output", "555555555"),
+    ("Q3_K_M", _70B, "v", "5" * 80),
+    ("Q3_K_M", _70B, "down", "5" * 5 + "4" * 75),
+]
+
+
+@pytest.mark.parametrize(("name", "model", "role", "bits"), _MIXED)
+def test_mixtures_are_those_of_llama_cpp(name: str, model: Shape, role: str, bits: str) -> None:
+    recipe = recipe_of(name)
+    found = [recipe.format_of(role, layer, model, 256) for layer in range(model.layers)]
+    assert "".join(one.name[1] for one in found if one is not None) == bits
+
+
+def test_heads_and_other_matrices_of_mixtures() -> None:
+    for name in MIXTURES:
+        recipe = recipe_of(name)
+        assert recipe.format_of("head", -1, _GROUPED, 256) is FORMATS["q6_K"]
+        assert recipe.format_of("head", -1, _FALCON, 256) is FORMATS["q8_0"]
+        assert recipe.format_of("head", -1, _GROUPED, 64) is FORMATS["q8_0"]
+        assert recipe.format_of("up", 0, _GROUPED, 256) is recipe.usual
 
 
 @pytest.mark.parametrize("name", ENCODED)
