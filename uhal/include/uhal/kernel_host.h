@@ -12,7 +12,7 @@
 #pragma GCC system_header
 
 #if !defined(__cplusplus) || __cplusplus < 201703L
-#error "<uhal/kernel.h> needs C++17: c++ $(python -m uhal cflags) k.cpp -o k.so"
+#error "<uhal/kernel.h> needs C++17: c++ $(python -m uhal cflags) -x c++ kernel.cu -o kernel.so"
 #endif
 
 #include <string.h>
