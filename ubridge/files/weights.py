@@ -133,7 +133,7 @@ class Weights(ProcessBound, Mapping[str, Weight]):
         return sum(entry.nbytes for entry in self.entries.values())
 
     def is_in_file(self, name: str) -> bool:
-        """Return whether a tensor's bytes are a part of a file; converted tensors have others."""
+        """Return whether a tensor's bytes are as in its file."""
         return name in self.entries
 
     def raw(self, name: str) -> Bytes:
