@@ -71,10 +71,10 @@ cdef class RememberedCall:
     `function` with a table of answers; known calls run no Python.
 
     Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
-    dtype and an executor, in this order. An argument may also be a tuple of tensors, the first also a list. A
-    call looks in the table of the first tensor's executor for an equal earlier call. If there is
-    none, it calls `asks` with the function's arguments except `out` and `stream`; `asks` returns an
-    answer or None.
+    dtype and an executor, in this order. An argument may also be a tuple of tensors, and the first
+    argument a list of tensors. A call looks in the table of the first tensor's executor for an
+    equal earlier call. If there is none, it calls `asks` with the function's arguments except `out`
+    and `stream`; `asks` returns an answer or None.
 
     The answer is called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of
     all tensors from their first element on. The call returns a tensor of the launch's buffer with
@@ -87,9 +87,9 @@ cdef class RememberedCall:
     have exactly the result's layout. An operand may share memory with `out` only if both begin at
     one address and have elements of one size. Otherwise `function` runs.
 
-    A function that `changes` its first argument, a tensor, returns this tensor. Its answer is called
-    as `launch(stream, buffer, *ahead, *others, *behind)`, with the first tensor's buffer and the
-    buffers of the other tensors. `function` runs if these share memory with the first.
+    A function that `changes` its first argument, a tensor, returns this tensor. Its answer is
+    called as `launch(stream, buffer, *ahead, *others, *behind)`, with the first tensor's buffer and
+    the buffers of the other tensors. `function` runs if these share memory with the first.
 
     An answer depends only on dtypes, layouts and constant arguments: numbers, strings, classes,
     dtypes, None, and tuples of them. Calls with other arguments are not remembered.
@@ -115,8 +115,8 @@ cdef class RememberedCall:
 
     def __init__(
         self, function, asks, SlotMaker maker not None, tuple settings not None=(),
-        bint writes_over=False, bint changes=False, *, tuple layouts not None, tuple executors not None,
-        tuple answers not None,
+        bint writes_over=False, bint changes=False, *, tuple layouts not None,
+        tuple executors not None, tuple answers not None,
     ):
         if self.function is not None:
             raise RuntimeError("a RememberedCall is initialised once")
@@ -500,7 +500,9 @@ cdef inline bint may_write(PyObject *callee, PyObject *answer, GivenTensors *tak
     if (<RememberedCall>callee).changes:
         return is_apart(taken)
     if (
-        not Py_IS_TYPE(out, Py_TYPE(taken.first)) or taken.has_starts or slot_at(out, at[1]) != layout
+        not Py_IS_TYPE(out, Py_TYPE(taken.first))
+        or taken.has_starts
+        or slot_at(out, at[1]) != layout
         or slot_at(out, at[2]) != slot_at(answer, (<RememberedCall>callee).dtype)
         or slot_at(out, at[3]) != taken.executor
     ):
