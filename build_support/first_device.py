@@ -6,6 +6,11 @@ that results remain if the machine goes away.
 
     python -m build_support.first_device [--out build/device] [--seconds 540]
 
+The build needs `pycparser`, and the tests need `gguf`. Without a network, bring both along in
+`build/packages`:
+
+    python -m pip install --target build/packages pycparser gguf
+
 `--driver FILE --smoke` tests the steps themselves on a simulated driver, with small operands.
 """
 
@@ -26,6 +31,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ROOT / "build" / "packages"
+"""Packages for a machine without a network."""
 KEPT = 20_000
 """Characters of a step's output, its end."""
 
@@ -162,7 +169,11 @@ def main() -> int:
     parser.add_argument("--smoke", action="store_true", help="small operands and few tests")
     parser.add_argument("--steps", default="", help="names of steps, separated by commas")
     options = parser.parse_args()
-    environment = {**os.environ, "UHAL_BACKEND": "cuda", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "UHAL_BACKEND": "cuda",
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{PACKAGES}",
+    }
     if options.driver is not None:
         environment["UHAL_CUDA_LIBRARY"] = str(options.driver.resolve())
     wanted = [one for one in options.steps.split(",") if one]

@@ -1,8 +1,8 @@
 # One copy by the driver, in each direction, with its waits and its stamps on the memory.
 #
 # Drivers wait for the stream inside a copy to pageable memory, and inside a large copy from
-# pageable memory. On the main thread the lane itself waits first, so that a signal can end the
-# wait, and hands over at most one piece at a time.
+# pageable memory. The lane itself waits first, so that a signal can end the wait and other threads'
+# calls do not block. On the main thread it hands over at most one piece at a time.
 
 cdef enum:
     # a smaller copy is too short to release the GIL: the driver only stages, or copies in place

@@ -192,13 +192,14 @@ cdef int reap_left_waits() except -1:
 
 
 cdef inline int settle_for_copy(Context context, StreamCore core, void *previous) except -1:
-    """On the main thread, wait for the stream before a blocking copy.
+    """Wait for the stream before a blocking copy.
 
-    Without this wait, the driver would wait in the copy. If a signal ends this wait, the copy has
-    not begun, and no memory of the caller is in use. The device is current. If this raises,
-    `previous` becomes current again.
+    Without this wait, the driver would wait in the copy. There no signal ends the wait, and other
+    threads' calls may block, also calls that keep the GIL: so it is with NVIDIA's driver 580. If
+    this wait ends early, the copy has not begun, and no memory of the caller is in use. The device
+    is current. If this raises, `previous` becomes current again.
     """
-    if signals_come_here() and context.table.stream_query(core.handle) == context.table.not_ready:
+    if context.table.stream_query(core.handle) == context.table.not_ready:
         try:
             synchronize_core(context, core)
         except BaseException:
