@@ -45,7 +45,7 @@ class Check:
     right: bool
     """The kernel ran and every number was right; without kernels, a copy was right."""
     result: str
-    """`kernel right` and what f32 lacks; `copies right` and why no kernel ran; or the fault."""
+    """`kernel right` with lost features of f32, `copies right` with a reason, or the fault."""
     launch_microseconds: float | None = None
     """Median time a launch takes the caller."""
     lost_floats: tuple[str, ...] = ()

@@ -292,3 +292,14 @@ def test_repeated_calls_plan_nothing() -> None:
         finally:
             sys.setprofile(None)
         assert not planned, planned
+
+
+@pytest.mark.parametrize(
+    "name", ["add", "subtract", "divide", "maximum", "copysign", "power", "less"]
+)
+def test_a_number_may_come_first(name: str, host: Device, rng: np.random.Generator) -> None:
+    function, exact = getattr(ubridge, name), getattr(np, name)
+    for _ in range(3):
+        x, number = rng.uniform(1, 4, (3, 5)), float(rng.uniform(1, 4))
+        got = function(number, ubridge.asarray(x)).to_numpy()
+        np.testing.assert_allclose(got, exact(number, x), rtol=1e-12)

@@ -105,7 +105,7 @@ DEVICE_FUNCTION void store_halves(void *low, void *high, Wide from)
 #endif
 }
 
-// Of each 16 bytes, the first get the first 8 bytes of both, the second the other 8 bytes.
+// In each 16 bytes, `first` gets the first 8 bytes of both operands, `second` the other 8 bytes.
 DEVICE_FUNCTION void interleave(Wide &first, Wide &second)
 {
     for (u32 p = 0; p < PARTS; ++p) {

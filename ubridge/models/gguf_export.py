@@ -141,7 +141,7 @@ class _Export:
 
 
 def _names_of(stems: set[str], row: ArchitectureRow) -> dict[str, str]:
-    """The name of each part. Of several names it is the last that no other part has."""
+    """The name of each part: the last of its names that no other part has."""
     possible = {stem: {**GGUF_NAMES, **row.gguf_names}[stem].split() for stem in stems}
     found: dict[str, str] = {}
     for stem in sorted(stems, key=lambda one: (len(possible[one]), one)):

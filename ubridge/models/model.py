@@ -391,7 +391,7 @@ class Model(ProcessBound):
         return ids
 
     def _turned(self, rope: Rope, first: int, length: int, is_step: bool = False) -> list[int]:
-        """`Rope.stretch` of keys from a position on, as reading a text of `length` turns them."""
+        """`Rope.stretch` of each key from a position on, in a text of `length` tokens."""
         if rope.kind == "dynamic" and (is_step or self._reads_one_by_one):
             return [rope.stretch(position + 1) for position in range(first, length)]
         return [rope.stretch(length)] * (length - first)

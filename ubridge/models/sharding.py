@@ -204,7 +204,7 @@ class ShardedDecoder(Decoder):
     def _summed(self, own: Tensor) -> Tensor:
         """The sum of the ranks' results.
 
-        Libraries choose the order of a sum by its size. Of three ranks and more the order changes
+        Libraries choose the order of a sum by its size. With three ranks and more the order changes
         the bits, so an invariant sum has the order of the ranks.
         """
         if not self._is_invariant or self.group.ranks == 2:

@@ -203,7 +203,7 @@ def _plan_with_number(op: Op, x: Value, number: Any, number_first: bool) -> Valu
 
 def answering_pair(
     op: Op, number_first: bool = False
-) -> Callable[[TensorData, Any], Answer | None]:
+) -> Callable[[Any, Any], Answer | None]:
     """Return a function that gives the launch for two tensors, or a tensor and a number.
 
     Numbers change from call to call, so a plan serves all numbers and takes the number as an
@@ -219,7 +219,9 @@ def answering_pair(
 
     planned, of_elements = answering(plan), answering(with_element)
 
-    def answer(x: TensorData, y: Any) -> Answer | None:
+    def answer(x: Any, y: Any) -> Answer | None:
+        if not isinstance(x, TensorData):
+            return None
         dtype = x._dtype
         is_carried = dtype.name in MOVED_AS and dtype.name not in op.dtypes
         if type(y) not in (int, float) or dtype is bool_ or is_carried:
