@@ -61,26 +61,3 @@ def test_operations_after_a_refused_allocation(
             told = ("python", str(tmp_path), str(seed), "300")
             done = run(refusals, tmp_path, *program, *told, name)
             assert done.returncode == 0, done.stdout + done.stderr
-
-
-IMPORT = """
-import ctypes, os, sys
-hook = ctypes.CDLL(os.environ["LD_PRELOAD"])
-hook.refuse_allocation(int(sys.argv[1]))
-try:
-    import uhal
-except MemoryError:
-    pass
-count = hook.allocations()
-import uhal
-uhal.Device(0, "host").synchronize()
-print(count)
-"""
-
-
-def test_an_import_with_a_refused_allocation(refusals: Path, tmp_path: Path) -> None:
-    counted = run(refusals, tmp_path, "-c", IMPORT, str(10**6))
-    assert counted.returncode == 0, counted.stderr
-    for number in range(1, int(counted.stdout) + 1)[: None if SOAK else 2]:
-        done = run(refusals, tmp_path, "-c", IMPORT, str(number))
-        assert done.returncode == 0, done.stderr
