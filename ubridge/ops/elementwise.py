@@ -201,9 +201,7 @@ def _plan_with_number(op: Op, x: Value, number: Any, number_first: bool) -> Valu
     return plan_binary(op, other, x) if number_first else plan_binary(op, x, other)
 
 
-def answering_pair(
-    op: Op, number_first: bool = False
-) -> Callable[[Any, Any], Answer | None]:
+def answering_pair(op: Op, number_first: bool = False) -> Callable[[Any, Any], Answer | None]:
     """Return a function that gives the launch for two tensors, or a tensor and a number.
 
     Numbers change from call to call, so a plan serves all numbers and takes the number as an
