@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -303,3 +304,24 @@ def test_a_number_may_come_first(name: str, host: Device, rng: np.random.Generat
         x, number = rng.uniform(1, 4, (3, 5)), float(rng.uniform(1, 4))
         got = function(number, ubridge.asarray(x)).to_numpy()
         np.testing.assert_allclose(got, exact(number, x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i8", "f32"])
+def test_a_join_is_enqueued_in_its_stream(
+    dtype: str, host: Device, rng: np.random.Generator
+) -> None:
+    """A copy before the join is behind the stream's work, too."""
+    stream, opened, array = Stream(), threading.Event(), rng.integers(0, 2, (3, 5))
+    x = ubridge.zeros((3, 5), dtype)
+    later = ubridge.from_numpy(array.astype(x.dtype.dtype))
+    for _ in range(2):
+        x.fill(0)
+        stream.synchronize()
+        Stream.default().synchronize()
+        opened.clear()
+        stream.add_callback(opened.wait)
+        x.copy_from(later, stream=stream)
+        joined = ubridge.cat([x.T, x.T], stream=stream)
+        opened.set()
+        expected = np.concatenate([array.T, array.T]).astype(x.dtype.dtype)
+        np.testing.assert_array_equal(joined.to_numpy(stream=stream), expected)

@@ -119,7 +119,8 @@ class Parts(TensorData):
         moved = MOVED_AS.get(self._dtype.name)
         target = buffer if moved is None else buffer.view(moved)
         for (_, start, _), enqueue, operand in zip(self.parts, enqueues, operands, strict=True):
-            enqueue(stream, target[start:] if start else target, operand)
+            source = operand if moved is None else operand.view(moved)
+            enqueue(stream, target[start:] if start else target, source)
         return buffer
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
 
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axis_of
@@ -13,7 +12,7 @@ from ubridge.core.promotion import promoted, storage_of
 from ubridge.core.question import Question
 from ubridge.definitions.memory import COPY2D
 from ubridge.ops.elementwise import plan_conversion
-from ubridge.ops.engine import MOVED_AS, Parts, Value, bits_of, contiguous, run
+from ubridge.ops.engine import MOVED_AS, Parts, Value, contiguous
 from ubridge.ops.results import require_tensors
 from uhal import DType
 from uhal.errors import ArgumentValueError, InvalidHandleError
@@ -37,17 +36,8 @@ def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Parts:
     found: list[tuple[Question, int, Value]] = []
     for one, part in zip(tensors, parts, strict=True):
         if part is not None:
-            found.append((*part, _source(one, dtype)))
+            found.append((*part, contiguous(plan_conversion(one, dtype))))
     return Parts(tuple(found), Layout.contiguous(shape), dtype, first)
-
-
-def _source(x: Value, dtype: DType) -> Value:
-    """The elements in rows, of the result's type or moved as another type of its size."""
-    source = contiguous(plan_conversion(x, dtype))
-    if dtype.name not in MOVED_AS:
-        return source
-    moved: Any = run(source)
-    return bits_of(moved)
 
 
 Part = tuple[Question, int] | None
