@@ -16,24 +16,12 @@ enum : u64 {
 };
 
 // The staged rows of one channel.
-struct Stage {
-    i64 least_down, least_across;
-    u64 reach_down, reach_across; // from the least tap to the last tap
-    u64 step, together;           // number of columns `step` apart that become neighbors
-    u64 pitch;                    // distance of these runs
+struct Stage : Reach {
+    u64 step, together; // number of columns `step` apart that become neighbors
+    u64 pitch;          // distance of these runs
 
-    template <class T> explicit Stage(const Windows<T> &x) : step(x.step)
+    template <class T> explicit Stage(const Windows<T> &x) : Reach(x), step(x.step)
     {
-        i64 most_down = least_down = x.taps[0].down, most_across = least_across = x.taps[0].across;
-        for (u64 i = 1; i < x.count; ++i) {
-            const Tap &tap = x.taps[i];
-            least_down = tap.down < least_down ? tap.down : least_down;
-            most_down = tap.down > most_down ? tap.down : most_down;
-            least_across = tap.across < least_across ? tap.across : least_across;
-            most_across = tap.across > most_across ? tap.across : most_across;
-        }
-        reach_down = u64(most_down - least_down);
-        reach_across = u64(most_across - least_across);
         together = smaller(step, reach_across + 1);
         pitch = whole_times(x.across + reach_across / step, LANES) + 4 * LANES;
     }

@@ -13,8 +13,7 @@
 enum : u64 { SHIFTED = 1 << 18 }; // most elements of a stage
 
 // How positions and taps lie in the stage of a channel.
-struct Shifts {
-    i64 least_down, least_across;
+struct Shifts : Reach {
     u64 taps_down, taps_across;     // positions from the first tap of a phase to the last
     u64 phases_down, phases_across;
     u64 step;
@@ -22,21 +21,12 @@ struct Shifts {
     // Lines of a phase: one for all of its rows, if they overlap, else one for each row of taps.
     u64 lines = 1, apart = 0, length = 0;
 
-    template <class T> explicit Shifts(const Windows<T> &x) : step(x.step)
+    template <class T> explicit Shifts(const Windows<T> &x) : Reach(x), step(x.step)
     {
-        i64 most_down = least_down = x.taps[0].down, most_across = least_across = x.taps[0].across;
-        for (u64 i = 1; i < x.count; ++i) {
-            const Tap &tap = x.taps[i];
-            least_down = tap.down < least_down ? tap.down : least_down;
-            most_down = tap.down > most_down ? tap.down : most_down;
-            least_across = tap.across < least_across ? tap.across : least_across;
-            most_across = tap.across > most_across ? tap.across : most_across;
-        }
-        const u64 down = u64(most_down - least_down), across = u64(most_across - least_across);
-        taps_down = down / step;
-        taps_across = across / step;
-        phases_down = smaller(step, down + 1);
-        phases_across = smaller(step, across + 1);
+        taps_down = reach_down / step;
+        taps_across = reach_across / step;
+        phases_down = smaller(step, reach_down + 1);
+        phases_across = smaller(step, reach_across + 1);
         pitch = x.across + taps_across;
     }
 

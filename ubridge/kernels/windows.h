@@ -72,6 +72,26 @@ template <class T> struct Windows {
     }
 };
 
+// Where the taps of a window begin, and how far they reach.
+struct Reach {
+    i64 least_down, least_across;
+    u64 reach_down, reach_across; // from the least tap to the last tap
+
+    template <class T> explicit Reach(const Windows<T> &x)
+    {
+        i64 most_down = least_down = x.taps[0].down, most_across = least_across = x.taps[0].across;
+        for (u64 i = 1; i < x.count; ++i) {
+            const Tap &tap = x.taps[i];
+            least_down = tap.down < least_down ? tap.down : least_down;
+            most_down = tap.down > most_down ? tap.down : most_down;
+            least_across = tap.across < least_across ? tap.across : least_across;
+            most_across = tap.across > most_across ? tap.across : most_across;
+        }
+        reach_down = u64(most_down - least_down);
+        reach_across = u64(most_across - least_across);
+    }
+};
+
 template <class T>
 static inline Windows<T> part_of(const Windows<T> &x, u64 line, u64 lines, u64 first, u64 depth)
 {
