@@ -38,10 +38,15 @@ def lost_floats(ubridge: Any, device: Any) -> tuple[str, ...]:
 
 
 def _terms() -> Array:
-    """Numbers with a small sum, which is lost unless rounding errors are summed, too."""
+    """Numbers with a small sum, which is lost unless rounding errors are summed, too.
+
+    The large ones are multiples of 64 in f32, and an odd number of odd ones has an odd sum:
+    no sum that lost the small ones is right by chance.
+    """
     rng = np.random.default_rng()
     large = rng.integers(1 << 29, 1 << 30, _LARGE)
-    row = np.concatenate([large, rng.integers(1, 32, _LARGE), -large])
+    small = 2 * rng.integers(0, 16, _LARGE + 1) + 1
+    row = np.concatenate([large, small, -large])
     # The host adds the numbers of a run without their rests.
     apart = np.zeros((row.size, _RUN), np.float32)
     apart[:, 0] = row
