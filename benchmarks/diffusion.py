@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+from benchmarks.workers.resident import peak_resident
 
 Gate = dict[str, Any]
 LEAST = {"f32": 1.0, "bf16": 0.9}
@@ -102,8 +103,7 @@ def _measured(folder: Path, library: str, work: str, dtype: str) -> dict[str, fl
         start = time.perf_counter()
         run()
         seconds.append(time.perf_counter() - start)
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"seconds": min(seconds[1:]), "bytes": 1024 * most}
+    return {"seconds": min(seconds[1:]), "bytes": peak_resident()}
 
 
 def _write(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 import ubridge as ub
 import uhal
 from benchmarks.llm_models import CONTEXT
+from benchmarks.workers.resident import peak_resident
 from ubridge.models import Cache, Model
 
 SHORT, STEPS, ROUNDS = 104, 20, 5
@@ -94,10 +94,8 @@ class Work:
         return self.read_all()
 
     def memory(self, _: int) -> float:
-        """Peak resident bytes; `ru_maxrss` would begin with the parent's peak."""
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        line = next(one for one in status.splitlines() if one.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
+        """Peak resident bytes."""
+        return peak_resident()
 
     def _spent(self, cache: Cache, token: int) -> float:
         start = time.perf_counter()

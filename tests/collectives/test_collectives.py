@@ -229,6 +229,7 @@ QUANTIZED = {2: ("Q4_K_M", "q8_0", "q4_0"), 4: ("q8_0", "q4_0")}
 
 
 @needs_mpi
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_with_shares_of_a_model_give_its_logits(
     ranks: int, tmp_path: Path, seed: int
@@ -258,6 +259,7 @@ def test_ranks_with_shares_of_a_model_give_its_logits(
 
 
 @needs_mpi
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("ranks", "count"), [(2, 2), (4, 1)])
 def test_an_engine_of_rank_0_gives_the_whole_models_tokens(
     ranks: int, count: int, tmp_path: Path, seed: int

@@ -21,6 +21,7 @@ _ENVIRONMENT = {"UHAL_NCCL_LIBRARY": str(SIMULATED), "UHAL_SIM_CUDA_DEVICES": "2
 
 
 @needs_simulator
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("schedule", ["eager", "random:1"])
 def test_every_collective_equals_numpy_eager_and_replayed(schedule: str, seed: int) -> None:
     program = ("-m", "tests.collectives.over_nccl", str(seed))

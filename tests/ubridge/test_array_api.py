@@ -362,7 +362,7 @@ def test_a_function_agrees(device: Device, name: str, seed: int) -> None:
 
     test = hypothesis.given(st.data())(agrees)
     settings = hypothesis.settings(
-        max_examples=rounds(15, 500) if device.backend == "host" else rounds(2, 20),
+        max_examples=rounds(8, 500) if device.backend == "host" else rounds(2, 20),
         database=None,
         deadline=None,
         # Shrinking a counterexample takes minutes, so only a soak does this.

@@ -46,6 +46,7 @@ def assert_near(got: ub.DeviceTensor, expected: Array, what: str) -> None:
     assert error <= TOLERANCE, f"{what}: {error:.1e}"
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("case", CONFIGS)
 def test_networks_are_those_of_diffusers(device: Device, tmp_path: Path, case: str) -> None:
     model, answers = StableDiffusion.load(written(tmp_path, case)), kept(case)
