@@ -59,6 +59,7 @@ def reference(op: Op, *arrays: Array, **others: Any) -> Array:
         return np.asarray(op.reference(*arrays, **others))
 
 
+@pytest.mark.drawn(1 / 2)
 @pytest.mark.parametrize("op", of_family("unary"), ids=lambda op: op.name)
 def test_unary(op: Op, op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
     function = getattr(ubridge, op.name)

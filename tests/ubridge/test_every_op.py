@@ -38,6 +38,7 @@ CASES = [
 ]
 
 
+@pytest.mark.drawn(1 / 2)
 @pytest.mark.parametrize(("op", "blocks"), CASES)
 def test_every_operation(
     op: Op, blocks: str | None, device: Device, rng: np.random.Generator

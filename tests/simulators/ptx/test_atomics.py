@@ -93,6 +93,7 @@ def execute(text: str, values: list[list[int]], seed: int) -> tuple[np.ndarray, 
     return cells, got
 
 
+@pytest.mark.drawn(1 / 2)
 @pytest.mark.parametrize("row", ROWS_OF_SCALARS, ids=lambda row: row.pattern)
 def test_cells(row: Form, rng: np.random.Generator, seed: int) -> None:
     last = row.parts()[-1]

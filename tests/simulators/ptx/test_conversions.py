@@ -74,6 +74,7 @@ def to_integer(real: Real, result: str, source: str, whole: str) -> int:
     return clamped(exact.round_to_integer(real.value, whole), result)
 
 
+@pytest.mark.drawn(1 / 2)
 @pytest.mark.parametrize("source", ["u", "s", "f16", "bf16", "f32", "f64"])
 def test_conversion(source: str, rng: np.random.Generator) -> None:
     chosen = [

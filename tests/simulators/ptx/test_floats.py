@@ -97,6 +97,7 @@ def check(
             )
 
 
+@pytest.mark.drawn(1 / 2)
 @pytest.mark.parametrize(
     ("name", "count"),
     [

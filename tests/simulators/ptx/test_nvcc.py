@@ -76,6 +76,7 @@ def nibbles(values: np.ndarray) -> np.ndarray:
     return low[:, ::2] | low[:, 1::2] << 4
 
 
+@pytest.mark.drawn(1 / 2)
 @pytest.mark.parametrize(("name", "entry"), PRODUCTS)
 def test_products(name: str, entry: str, rng: np.random.Generator, seed: int) -> None:
     kind, total, *rest = entry.split("_")
