@@ -37,6 +37,16 @@ AREAS = {
         "TinyLlama's shape (1.1 billion parameters) with random weights, nothing else running. "
         "llama-cpp-python 0.3.36; transformers 5.23 on torch 2.13.",
     ),
+    "diffusion": (
+        "Stable Diffusion",
+        "Version 1.5's networks with random weights, f32, two threads; diffusers 0.42 on torch "
+        "2.13, in turns.",
+    ),
+    "collectives": (
+        "Several ranks",
+        "Two ranks with one thread each, Open MPI 5.0; gloo is torch 2.13's. Medians of three "
+        "runs.",
+    ),
     "accuracy": (
         "Agreement with other programs",
         "Tiny configurations with random weights. Stories260K gives llama2.c's text to the byte.",
