@@ -172,6 +172,16 @@ def test_what_is_not_used_any_more_is_forgotten(
     assert not any((10, 1, 1, 1) in key for key in executor._answers._older)
 
 
+def test_entries_never_outnumber_the_limit(rng: np.random.Generator) -> None:
+    most = int(rng.integers(600, 2000))
+    recent: Recent[int, int] = Recent(most)
+    for key in range(3 * most):
+        recent.keep(key, key)
+        assert len(recent) <= most
+    assert recent.get(3 * most - 1) == 3 * most - 1
+    assert recent.get(0) is None
+
+
 def test_calls_of_several_questions_are_remembered_as_a_chain(host: Device) -> None:
     x = ubridge.ones((4, 5))
     add = answering_pair(ubridge.OPS["add"])

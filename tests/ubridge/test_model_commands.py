@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.sampling import rounds
+from ubridge.files.__main__ import main as convert
 from ubridge.files.settings import Settings
 from ubridge.models import Model
 from ubridge.models.commands import main, options
@@ -212,6 +213,19 @@ def test_llama_as_the_seeds_have_it(llama: Path, capsys: pytest.CaptureFixture[s
     found = TOLD.search(out)
     assert found and out.endswith(f"\n\n{found[0]}\n")
     assert int(found[1]) <= 7
+
+
+def test_a_gguf_file_needs_no_configuration_beside_it(
+    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "llama.gguf"
+    assert convert(["convert", str(llama), str(file)]) == 0
+    capsys.readouterr()
+    rest = ["--prompt", "Once", "--cpu", "-n", "6"]
+    assert main("llama", ["--local-weights", str(llama), *rest]) == 0
+    whole = capsys.readouterr().out
+    assert main("llama", ["--weight-files", str(file), *rest]) == 0
+    assert capsys.readouterr().out.splitlines()[1:-1] == whole.splitlines()[1:-1]
 
 
 def test_weights_and_tokenizer_from_anywhere(

@@ -279,6 +279,8 @@ def test_what_the_driver_denies_is_not_taken_by_its_exported_name(
     )
     assert memset(slots["memset_16"])(0x1000, 7, 1, None) == _errors.MISSING_FUNCTION
     assert memset(slots["memset_32"])(0x1000, 7, 1, None) == 0
+    # The driver's own codes are not negative, and 0 is success.
+    assert _errors.MISSING_FUNCTION < 0
 
 
 # -- verbs -----------------------------------------------------------------------------------------
