@@ -238,6 +238,19 @@ class PagedCache:
         sequence.version = next(self._versions)
         return copies
 
+    def turn_page(self, sequence: PagedSequence) -> int:
+        """Give a sequence one more page if its pages are full; return its room.
+
+        Returns 0, and changes nothing, if the last page is partial or no page is available. The
+        caller appends a token next, as `PagedSequence.room` says.
+        """
+        if len(sequence.tokens) % self.page_size or not (self._free or self._reusable):
+            return 0
+        sequence.pages.append(self._take())
+        sequence.room = self.page_size
+        sequence.version = next(self._versions)
+        return self.page_size
+
     def wrote(self, sequence: PagedSequence) -> None:
         """Mark all tokens of a sequence as written, so that others find them."""
         self._require_own("wrote", sequence)

@@ -28,7 +28,8 @@ class Memory:
 
     def append(self, sequence: PagedSequence, tokens: list[int]) -> list[PageCopy]:
         first = sequence.length
-        if len(tokens) == 1 and sequence.room > 1 and tokens[0] % 2:
+        is_step = len(tokens) == 1 and tokens[0] % 2 == 1 and self.cache.page_size > 1
+        if is_step and (sequence.room or self.cache.turn_page(sequence)) > 1:
             # Append a token like a step of the engine.
             sequence.tokens.append(tokens[0])
             sequence.room -= 1

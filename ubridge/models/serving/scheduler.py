@@ -21,6 +21,8 @@ class Part:
     """Tokens of one request in a batch."""
 
     request: Request
+    tokens: list[int]
+    """The tokens of the request, which the sampler extends."""
     sequence: PagedSequence
     first: int
     """Position of the first token."""
@@ -55,7 +57,7 @@ class Scheduler:
     def __init__(
         self, cache: PagedCache, sequences: int, tokens: int, drafts: int = 0, branches: int = 1
     ) -> None:
-        """Run at most `sequences` sequences, with `tokens` tokens a step.
+        """Run at most `sequences` sequences, with `tokens` tokens a step, at least one of each.
 
         A request has up to `branches` proposed continuations of up to `drafts` tokens.
         """
@@ -97,39 +99,22 @@ class Scheduler:
     def batch(self) -> Batch:
         """Give tokens their place in pages, and return them as the next step."""
         batch = Batch()
-        parts, budget, latest, drafts = batch.parts, self._tokens, self._latest, self._drafts
-        # A request with one token goes before prompts, which would delay it.
-        ready: list[Request] = []
-        prompts: list[Request] = []
-        for request in tuple(self.running):
-            sequence = request.sequence
-            if sequence is None:
-                continue
-            tokens, held, room = request.text_tokens, sequence.tokens, sequence.room
-            first = len(held)
-            if len(tokens) - first != 1:
-                prompts.append(request)
-            elif drafts:
-                ready.append(request)
-            elif not room:
-                budget -= self._append(batch, request, min(budget, 1))
-            elif budget:
-                # The usual case: only the length changes.
-                held.append(tokens[first])
-                sequence.room = room - 1
-                part = latest[request]
-                part.first = first
-                parts.append(part)
-                if room == 1:
-                    batch.noted.append(part)
-                budget -= 1
-        later = len(ready)
-        for request in (*ready, *prompts):
-            if budget == 0:
-                break
-            # Each later request keeps its next token.
-            later = max(0, later - 1)
-            budget -= self._append(batch, request, max(1, budget - later))
+        parts = batch.parts
+        if not self._drafts:
+            self._continue(batch)
+        budget = self._tokens - len(parts)
+        if len(parts) < len(self.running):
+            unread = [request for request in self.running if request.left]
+            # A request with one token goes before prompts, which would delay it.
+            ready = [request for request in unread if request.left == 1]
+            prompts = [request for request in unread if request.left > 1]
+            later = len(ready)
+            for request in (*ready, *prompts):
+                if budget == 0:
+                    break
+                # Each later request keeps its next token.
+                later = max(0, later - 1)
+                budget -= self._append(batch, request, max(1, budget - later))
         while budget and self.waiting and len(self.running) < self._sequences:
             request = self.waiting[0]
             if not self._admit(request):
@@ -138,6 +123,21 @@ class Scheduler:
             insort(self.running, request, key=_rank)
             budget -= self._append(batch, request, budget)
         return batch
+
+    def _continue(self, batch: Batch) -> None:
+        """Add the parts of the last batch that go on with one token and without a copy."""
+        parts, turn_page = batch.parts, self.cache.turn_page
+        for part in self._latest.values():
+            tokens, sequence = part.tokens, part.sequence
+            held = sequence.tokens
+            first = len(held)
+            if len(tokens) == first + 1 and (room := sequence.room or turn_page(sequence)):
+                held.append(tokens[first])
+                sequence.room = room - 1
+                part.first = first
+                parts.append(part)
+                if room == 1:
+                    batch.noted.append(part)
 
     def settle(self, batch: Batch) -> None:
         """Note the tokens of a step as read, and drop refused drafts and finished requests."""
@@ -207,7 +207,7 @@ class Scheduler:
         forks = [self.cache.fork(sequence) for _ in drafts[1:]]
         for one, more in zip((sequence, *forks), drafts or [[]], strict=True):
             batch.copies += self.cache.append(one, [*tokens, *more])
-        part = Part(request, sequence, first, drafts, is_last, forks)
+        part = Part(request, request.text_tokens, sequence, first, drafts, is_last, forks)
         # The next step of a text that decodes is the same part, one token further.
         self._latest[request] = part if is_last else replace(part, is_last=True)
         batch.parts.append(part)
