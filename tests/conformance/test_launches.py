@@ -178,7 +178,9 @@ def test_numbers_against_numpy_in_double(
     launch(
         basic.get_function("saxpy"), args=(size, a, DeviceBuffer.from_numpy(x), out), config=config
     )
-    np.testing.assert_allclose(out.to_numpy(), expected, rtol=3e-7, atol=3e-7)
+    # A device may round the product first; then the sum may cancel most of it.
+    rounding = 2.0**-24 * abs(a) * np.abs(x[6:]).max(initial=1)
+    np.testing.assert_allclose(out.to_numpy(), expected, rtol=3e-7, atol=rounding)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, 10_000_000])

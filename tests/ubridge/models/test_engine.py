@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import threading
 from collections.abc import Sequence
@@ -183,13 +184,12 @@ def test_a_storm_of_requests(
         ),
     )
     usual = engine._paged.logits
-    # Three failures in a row would end a request.
-    may_fail = True
+    # One of each ten steps fails. Three failures in a row would end a request.
+    tens = (draw.randrange(10) for _ in itertools.count())
+    fails = (step == wrong for wrong in tens for step in range(10))
 
     def failing(*given: Any) -> ub.DeviceTensor:
-        nonlocal may_fail
-        may_fail = not may_fail or draw.random() > 0.1
-        if not may_fail:
+        if next(fails):
             raise OutOfMemoryError("a step without memory")
         return usual(*given)
 
