@@ -13,6 +13,7 @@ from tests.ubridge.kernel_bench import (
     random_values,
     run,
 )
+from ubridge.prepare.candle.attention import part_width
 from uhal import Device, DeviceBuffer
 
 pytestmark = pytest.mark.entries
@@ -190,7 +191,7 @@ def test_attention_over_a_cache_in_parts(
         position = DeviceBuffer.from_numpy(np.array([place]))
         splits = -(-capacity // split)
         compute = np.float64 if dtype == "f64" else np.float32
-        room = np.full(heads * splits * (width + 2), np.nan, compute)
+        room = np.full(heads * splits * part_width(width), np.nan, compute)
         parts, whole, merged = (
             DeviceBuffer.from_numpy(one)
             for one in (room, *(np.full(heads * width, np.nan, kind) for _ in range(2)))

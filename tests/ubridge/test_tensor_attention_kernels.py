@@ -43,6 +43,7 @@ def test_queries_with_a_mask(
     device: Device, rng: np.random.Generator, width: int, kind: str, dtype: str
 ) -> None:
     shared = kind == "tensor_shared"
+    rows = 16 if shared else 128 if (kind, width) == ("tensor", 64) else 64
     for is_causal in rounds((bool(rng.integers(2)),), (False, True) * 10):
         batch, kv_heads, group = 2, 2, int(rng.integers(1, 4))
         queries = int(rng.integers(1, 16 // group + 1)) if shared else int(rng.integers(20, 50))
@@ -85,7 +86,7 @@ def test_queries_with_a_mask(
             0.25,
             0.0,
             is_causal,
-            grid=(-(-group * queries // (16 if shared else 64)), 1, batch * kv_heads),
+            grid=(-(-group * queries // rows), 1, batch * kv_heads),
             block=128,
         )
         wide_k, wide_v = (np.repeat(one.astype(np.float64), group, 1) for one in (k, v))
@@ -95,6 +96,28 @@ def test_queries_with_a_mask(
             later = np.arange(keys) > np.arange(queries)[:, None] + keys - queries
             scores = np.where(later, -np.inf, scores)
         close(output.to_numpy(), *attended(scores, wide_v), dtype)
+
+
+@pytest.mark.parametrize("queries", [1, 40])
+def test_a_small_weight_keeps_its_digits(
+    device: Device, rng: np.random.Generator, queries: int
+) -> None:
+    """The largest weight is of a value of zero, so that small weights make the whole result."""
+    width, keys = 64, 3
+    scores = np.array([0.0, *rng.uniform(-13, -7, keys - 1)])
+    k = np.zeros((1, 1, keys, width), np.float16)
+    k[..., 0] = scores
+    q = np.zeros((1, 1, queries, width), np.float16)
+    q[..., 0] = 1
+    v = rng.uniform(1, 4, k.shape).astype(np.float16)
+    v[:, :, 0] = 0
+    got = ubridge.attention(*(ubridge.asarray(one, device=device) for one in (q, k, v)), scale=1.0)
+    weights = np.exp(k[0, 0, :, 0].astype(np.float64))
+    exact = (weights / weights.sum()) @ v[0, 0].astype(np.float64)
+    # One rounding to f16, which is absolute below 2^-14, and some of f32 for three terms.
+    allowed = np.maximum(2.0**-11 * exact, 2.0**-25) + 2.0**-18 * exact
+    error = np.abs(got.to_numpy().astype(np.float64) - exact)
+    assert (error <= allowed).all(), float((error / allowed).max())
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])

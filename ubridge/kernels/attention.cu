@@ -15,7 +15,7 @@
 // `window` of them. Scores are bounded by cap * tanh(score / cap) unless cap is 0; bias, null or
 // (heads, capacity), is added after that. With several blocks along y, each takes `split` keys and
 // leaves its sums, their total and the largest score in `parts`. `sdpa_merge_<type>` combines them
-// in order; blocks behind the end of the text return at once.
+// in order; blocks behind the end of the text return at once. A block has at most 256 work-items.
 //
 // `sdpa_paged_<type>` is for tokens of several sequences: k and v are (pages, page_size, kv_heads,
 // head_dim), and `tables` has the pages of each sequence in order, `table_pages` of them. A token has
@@ -23,6 +23,7 @@
 // positions regardless of pages and other tokens, so the results equal `sdpa_cached` with one
 // block along y. A key whose page is out of bounds is reported and hidden.
 #include "attention.h"
+#include "attention_parts.h"
 
 // Number of keys that the query at this position sees.
 DEVICE_FUNCTION u32 seen_keys(u32 position, u32 q_len, u32 kv_len, bool causal) {
@@ -78,7 +79,7 @@ DEVICE_FUNCTION void attend_cached(BLOCK block, u32 threads, u32 split_index, u3
     if (begin < end)
         attend(block, threads, q, Rows<T>{k}, Rows<T>{v}, Contiguous{head_dim}, begin, end,
                head_dim, score,
-               Part<Compute<T>>{parts + u64(split_index) * (head_dim + 2), head_dim});
+               Part<Compute<T>>{parts + u64(split_index) * part_width(head_dim), head_dim});
 }
 
 template <class T>
@@ -87,7 +88,7 @@ DEVICE_FUNCTION void merge(BLOCK block, u32 threads, const Compute<T> *parts, T 
     typedef Compute<T> C;
     const u64 first = seen.begin / split;
     const u64 last = (seen.end + split - 1) / split;
-    const u64 width = u64(head_dim) + 2;
+    const u64 width = part_width(head_dim);
     C largest = -C(INFINITY);
     for (u64 part = first; part < last; ++part)
         largest = maximum(largest, parts[part * width + head_dim + 1]);
@@ -123,23 +124,27 @@ DEVICE_FUNCTION void merge(BLOCK block, u32 threads, const Compute<T> *parts, T 
                seen_keys(position, q_len, kv_len, causal), head_dim,                               \
                Masked<T>{row_mask, Compute<T>(scale)}, Whole<T>{out + row * head_dim});            \
     }                                                                                              \
-    KERNEL(sdpa_cached_##T,                                                                        \
-           (const T *q, const T *k, const T *v, const f32 *bias, const i64 *position, T *out,      \
-            C *parts, u32 heads, u32 kv_heads, u32 head_dim, u64 capacity, u64 window, u64 split,  \
-            f64 scale, f64 cap)) {                                                                 \
+    KERNEL_BOUNDED(                                                                                \
+        sdpa_cached_##T, MAX_KEYS,                                                                 \
+        (const T *q, const T *k, const T *v, const f32 *bias, const i64 *position, T *out,         \
+         C *parts, u32 heads, u32 kv_heads, u32 head_dim, u64 capacity, u64 window, u64 split,     \
+         f64 scale, f64 cap)) {                                                                    \
         const u64 row = blockIdx.x;                                                                \
         const u32 head = u32(row % heads);                                                         \
         const u64 kv = head / (heads / kv_heads) * capacity * head_dim;                            \
         const Seen seen(*position + i64(row / heads), capacity, window);                           \
         const f32 *const own = bias == nullptr ? bias : bias + head * capacity;                    \
         attend_cached(THIS_BLOCK, blockDim.x, blockIdx.y, gridDim.y, q + row * head_dim, k + kv,   \
-                      v + kv, out + row * head_dim, parts + row * gridDim.y * (head_dim + 2),      \
-                      seen, split, head_dim, Bounded<C>{own, C(scale), C(cap)});                   \
+                      v + kv, out + row * head_dim,                                                \
+                      parts + row * gridDim.y * part_width(head_dim), seen, split, head_dim,       \
+                      Bounded<C>{own, C(scale), C(cap)});                                          \
     }                                                                                              \
-    KERNEL(sdpa_paged_##T, (const T *q, const T *k, const T *v, const i64 *tables,                 \
-                            const i64 *sequences, const i64 *positions, const f32 *bias, T *out,   \
-                            u32 heads, u32 kv_heads, u32 head_dim, u64 pages, u32 page_size,       \
-                            u64 table_rows, u64 table_pages, u64 window, f64 scale, f64 cap)) {    \
+    KERNEL_BOUNDED(                                                                                \
+        sdpa_paged_##T, MAX_KEYS,                                                                  \
+        (const T *q, const T *k, const T *v, const i64 *tables, const i64 *sequences,              \
+         const i64 *positions, const f32 *bias, T *out, u32 heads, u32 kv_heads, u32 head_dim,     \
+         u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, f64 scale,         \
+         f64 cap)) {                                                                               \
         const Texts texts = {                                                                      \
             "sdpa_paged_" #T, tables,   sequences, positions, bias,       heads,                   \
             kv_heads,         head_dim, pages,     page_size, table_rows, table_pages,             \
@@ -150,8 +155,8 @@ DEVICE_FUNCTION void merge(BLOCK block, u32 threads, const Compute<T> *parts, T 
                             u64 capacity, u64 window, u64 split, u32 splits)) {                    \
         const u64 row = blockIdx.x;                                                                \
         const Seen seen(*position + i64(row / heads), capacity, window);                           \
-        merge(THIS_BLOCK, blockDim.x, parts + row * splits * (head_dim + 2), out + row * head_dim, \
-              seen, split, head_dim);                                                              \
+        merge(THIS_BLOCK, blockDim.x, parts + row * splits * part_width(head_dim),                 \
+              out + row * head_dim, seen, split, head_dim);                                        \
     }
 
 SDPA(bf16, f32)

@@ -3,6 +3,7 @@
 //
 // Long lines are cut into pieces of `part` elements: scan_totals_<type> adds each piece, scan_<type>
 // scans the totals as (left, pieces, right), and then scans the pieces, each from the total before.
+// Blocks have at most 512 work-items, for which a GPU has enough registers.
 #include "number.h"
 
 #include <uhal/warp.h>
@@ -140,13 +141,14 @@ DEVICE_FUNCTION void scan(BLOCK block, const Grid &grid, const T *src, T *dst,
     }
 
 #define SCAN(T, C)                                                                                 \
-    KERNEL(scan_totals_##T,                                                                        \
-           (const T *src, C *totals, u64 left, u64 length, u64 right, u64 part))                   \
+    KERNEL_BOUNDED(scan_totals_##T, 512,                                                           \
+                   (const T *src, C *totals, u64 left, u64 length, u64 right, u64 part))           \
     {                                                                                              \
         add_pieces(THIS_BLOCK, THIS_GRID, src, totals, left, length, right, part);                 \
     }                                                                                              \
-    KERNEL(scan_##T, (const T *src, T *dst, const C *totals, u64 left, u64 length, u64 right,      \
-                      u64 part))                                                                   \
+    KERNEL_BOUNDED(scan_##T, 512,                                                                  \
+                   (const T *src, T *dst, const C *totals, u64 left, u64 length, u64 right,        \
+                    u64 part))                                                                     \
     {                                                                                              \
         scan(THIS_BLOCK, THIS_GRID, src, dst, totals, left, length, right, part);                  \
     }

@@ -14,9 +14,8 @@ DEVICE_FUNCTION u32 shared_address(const void *place)
 
 // Four matrices of 8 x 8 from shared memory; each lane gives the address of a line of 8. Unless
 // `deep`, they arrive transposed.
-template <bool deep> DEVICE_FUNCTION void load_fragments(u32 *fragments, const void *line)
+template <bool deep> DEVICE_FUNCTION void load_fragments(u32 *fragments, u32 address)
 {
-    const u32 address = shared_address(line);
     if constexpr (deep)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(fragments[0]), "=r"(fragments[1]), "=r"(fragments[2]), "=r"(fragments[3])
@@ -27,6 +26,11 @@ template <bool deep> DEVICE_FUNCTION void load_fragments(u32 *fragments, const v
                      : "=r"(fragments[0]), "=r"(fragments[1]), "=r"(fragments[2]), "=r"(fragments[3])
                      : "r"(address)
                      : "memory");
+}
+
+template <bool deep> DEVICE_FUNCTION void load_fragments(u32 *fragments, const void *line)
+{
+    load_fragments<deep>(fragments, shared_address(line));
 }
 
 // sums += a times b: 16 x 8 sums, 16 deep. Let r = n / 4 and p = n % 4 * 2. From a, lane n holds

@@ -7,24 +7,27 @@
 // row-major. Any sizes, pitches and addresses are right; lines that begin at multiples of 16 bytes
 // are read fastest.
 //
-// The grid is (ceil(n / tile), ceil(m / tile), batches), of blocks of exactly 256 (tile 128) or 128
-// (tile 64). A block makes one tile, going DEPTH deep into the matrices at a time. Tiles of a and
-// b are copied to shared memory asynchronously, two tiles ahead of the multiplication.
+// The grid is (ceil(n / tile), ceil(m / tile), batches), of blocks of exactly 128. A block makes one
+// tile, going DEPTH deep into the matrices at a time. Tiles of a and b are copied to shared memory
+// asynchronously, two tiles ahead of the multiplication.
 #include <string.h>
 
 #include "tensor_tiles.h"
 
 enum : u32 { STAGES = 3 };
 
+DEVICE_FUNCTION void copy_aligned(u32 target, const u16 *source, u32 count)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
+                 "r"(2 * count)
+                 : "memory");
+}
+
 // The first `count` elements at `source`, then zeros; nothing is read for 0.
 DEVICE_FUNCTION void copy_chunk(Chunk *target, const u16 *source, u32 count, bool aligned)
 {
-    if (aligned) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)),
-                     "l"(source), "r"(2 * count)
-                     : "memory");
-        return;
-    }
+    if (aligned)
+        return copy_aligned(shared_address(target), source, count);
     Chunk chunk;
     for (u32 i = 0; i < CHUNK; ++i)
         chunk.values[i] = i < count ? source[i] : u16(0);
@@ -44,11 +47,12 @@ struct Lines {
     }
 };
 
+// Any tile of a matrix, zeros past its end.
 template <u32 THREADS, class Tile>
 DEVICE_FUNCTION void load_tile(Chunk *tile, const Lines &matrix, u64 first_line, u64 first_place,
                                bool aligned)
 {
-    for (u32 i = threadIdx.x; i < Tile::SIZE; i += THREADS) {
+    ROLLED for (u32 i = threadIdx.x; i < Tile::SIZE; i += THREADS) {
         const u32 line = i / Tile::CHUNKS;
         const u32 chunk = i % Tile::CHUNKS;
         const u64 at = first_place + chunk * CHUNK;
@@ -60,6 +64,47 @@ DEVICE_FUNCTION void load_tile(Chunk *tile, const Lines &matrix, u64 first_line,
         copy_chunk(tile + Tile::place(line, chunk), source, count, aligned);
     }
 }
+
+// Tiles of an operand along the summed dim, for one work-item. `deep` lines go along this dim.
+template <u32 THREADS, u32 OUTER, bool deep> struct Tiles {
+    typedef Tile<OUTER, deep> Own;
+    // Lines from a chunk of the work-item to its next.
+    static constexpr u32 STEP = THREADS / Own::CHUNKS;
+    static_assert(STEP % 8 == 0, "a work-item's chunks lie at one place of their lines");
+
+    Lines matrix;
+    u64 outer;
+    bool aligned;
+    // Whether all outer indices are inside the matrix.
+    bool is_inside;
+    u32 place;
+    const u16 *next;
+
+    DEVICE_METHOD Tiles(const Lines &given, u64 first)
+        : matrix(given), outer(first), aligned(given.aligned()),
+          is_inside(aligned && first + OUTER <= (deep ? given.lines : given.length))
+    {
+        const u32 line = threadIdx.x / Own::CHUNKS, chunk = threadIdx.x % Own::CHUNKS;
+        place = Own::place(line, chunk);
+        next = given.data + (deep ? first + line : line) * given.pitch + (deep ? 0 : first) +
+               chunk * CHUNK;
+    }
+
+    // Loads the next tile, which begins with the summed index `depth`.
+    DEVICE_METHOD void load(Chunk *tile, u64 depth)
+    {
+        if (is_inside && depth + DEPTH <= (deep ? matrix.length : matrix.lines)) {
+            const u32 target = shared_address(tile + place);
+#pragma unroll
+            for (u32 i = 0; i < Own::SIZE / THREADS; ++i)
+                copy_aligned(target + i * STEP * Own::CHUNKS * u32(sizeof *tile),
+                             next + i * STEP * matrix.pitch, CHUNK);
+        } else {
+            load_tile<THREADS, Own>(tile, matrix, deep ? outer : depth, deep ? depth : outer, aligned);
+        }
+        next += deep ? u64(DEPTH) : DEPTH * matrix.pitch;
+    }
+};
 
 DEVICE_FUNCTION void commit_copies()
 {
@@ -102,18 +147,15 @@ DEVICE_FUNCTION void multiply(const Lines &a, const Lines &b, T *out, u64 m, u64
 
     const u64 first_row = u64(blockIdx.y) * TILE;
     const u64 first_column = u64(blockIdx.x) * TILE;
-    const bool a_aligned = a.aligned();
-    const bool b_aligned = b.aligned();
-    const u64 steps = (k + DEPTH - 1) / DEPTH;
-
-    const auto load = [&](u64 step) {
-        if (step < steps) {
-            const u64 depth = step * DEPTH;
-            load_tile<Sums::THREADS, TileA>(a_tiles[step % STAGES], a, a_is_deep ? first_row : depth,
-                                      a_is_deep ? depth : first_row, a_aligned);
-            load_tile<Sums::THREADS, TileB>(b_tiles[step % STAGES], b, b_is_deep ? first_column : depth,
-                                      b_is_deep ? depth : first_column, b_aligned);
+    Tiles<Sums::THREADS, TILE, a_is_deep> from_a(a, first_row);
+    Tiles<Sums::THREADS, TILE, b_is_deep> from_b(b, first_column);
+    u64 loaded = 0;
+    const auto load = [&](u32 stage) {
+        if (loaded < k) {
+            from_a.load(a_tiles[stage], loaded);
+            from_b.load(b_tiles[stage], loaded);
         }
+        loaded += DEPTH;
         // An empty group keeps the count.
         commit_copies();
     };
@@ -121,12 +163,14 @@ DEVICE_FUNCTION void multiply(const Lines &a, const Lines &b, T *out, u64 m, u64
     Sums sums = {};
     for (u32 stage = 0; stage + 1 < STAGES; ++stage)
         load(stage);
-    ROLLED for (u64 step = 0; step < steps; ++step) {
+    u32 stage = 0;
+    ROLLED for (u64 depth = 0; depth < k; depth += DEPTH) {
         wait_for_copies();
         // Now all see this step's tiles and no longer read the tiles that are overwritten next.
         BARRIER();
-        load(step + STAGES - 1);
-        sums.add(a_tiles[step % STAGES], b_tiles[step % STAGES]);
+        load(stage == 0 ? STAGES - 1 : stage - 1);
+        sums.add(a_tiles[stage], b_tiles[stage]);
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
     }
 
     const bool in_pairs = n % 2 == 0 && reinterpret_cast<u64>(out) % 4 == 0;
@@ -158,7 +202,7 @@ template <class T> DEVICE_FUNCTION const u16 *batch_of(const T *data, u64 distan
     PRODUCT(T, TILE, DOWN, ACROSS, tn, false, false)                                               \
     PRODUCT(T, TILE, DOWN, ACROSS, tt, false, true)
 
-PRODUCTS(bf16, 128, 2, 4)
-PRODUCTS(f16, 128, 2, 4)
+PRODUCTS(bf16, 128, 2, 2)
+PRODUCTS(f16, 128, 2, 2)
 PRODUCTS(bf16, 64, 2, 2)
 PRODUCTS(f16, 64, 2, 2)

@@ -59,16 +59,19 @@ DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vecto
     const u32 warp = threadIdx.y;
     const u32 thread = warp * WARP + lane;
     const u64 first_line = u64(blockIdx.x) * LINES;
-    const bool aligned = ((reinterpret_cast<u64>(lines) | reinterpret_cast<u64>(vectors) |
-                           (line_pitch | vector_pitch) * sizeof(u16)) %
-                          16) == 0;
-    // Lines and vectors past the end repeat the last one; their results are dropped.
+    u32 misaligned = u32(reinterpret_cast<u64>(lines) | reinterpret_cast<u64>(vectors) |
+                         (line_pitch | vector_pitch) * sizeof(u16)) %
+                     16;
+    // Hides from nvcc how this is computed: it would compute it anew for every part.
+    asm("" : "+r"(misaligned));
+    const bool aligned = misaligned == 0;
+    // Lines and vectors past the end repeat others; their results are dropped.
     const u64 upper = first_line + lane / 4 < n ? first_line + lane / 4 : n - 1;
-    const u64 lower = upper + 8 < n ? upper + 8 : n - 1;
     const u32 place = warp * STEP + lane % 4 * 8;
     const u16 *upper_line = lines + upper * line_pitch + place;
-    const u16 *lower_line = lines + lower * line_pitch + place;
-    const u16 *const vector = held + (lane / 4 < m ? lane / 4 : m - 1) * PITCH + place;
+    const u16 *lower_line = upper + 8 < n ? upper_line + 8 * line_pitch : upper_line;
+    const u32 own = min(lane / 4, m - 1);
+    const u16 *const vector = held + own * PITCH + place;
     f32 sums[4] = {};
 
     const auto add_part = [&](i64 length, auto given) {
@@ -79,7 +82,6 @@ DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vecto
             down[round][0] = eight_at<whole>(upper_line, at, length - place, aligned);
             down[round][1] = eight_at<whole>(lower_line, at, length - place, aligned);
         }
-        BARRIER();
         ROLLED for (u32 i = thread; i < m * (PART / 8); i += WARPS * WARP) {
             const u32 at = i % (PART / 8) * 8;
             const u16 *const source = vectors + i / (PART / 8) * vector_pitch;
@@ -95,30 +97,36 @@ DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vecto
             multiply_add(sums, first_half, across.at, T());
             multiply_add(sums, second_half, across.at + 2, T());
         }
+        BARRIER();
+    };
+    i64 length = i64(k);
+    ROLLED for (;;) {
+        if (aligned && length >= PART)
+            add_part(length, Inside());
+        else
+            add_part(length, AtEnd());
+        length -= PART;
+        if (length <= 0)
+            break;
         upper_line += PART;
         lower_line += PART;
         vectors += PART;
-    };
-    i64 length = i64(k);
-    if (aligned)
-        ROLLED for (; length >= PART; length -= PART)
-            add_part(length, Inside());
-    ROLLED for (; length > 0; length -= PART)
-        add_part(length, AtEnd());
-    BARRIER();
-    // Sums of a warp, a line after the other: lane n has pair n of the columns.
-    f32x2 *const pairs = reinterpret_cast<f32x2 *>(shared) + warp * (SUMS / 2);
-    pairs[lane] = {{sums[0], sums[1]}};
-    pairs[WARP + lane] = {{sums[2], sums[3]}};
-    BARRIER();
-    const u64 line = first_line + thread / VECTORS;
-    if (thread < SUMS && thread % VECTORS < m && line < n) {
-        const f32 *const partial = reinterpret_cast<const f32 *>(shared);
-        f32 sum = 0;
-        for (u32 i = 0; i < WARPS; ++i)
-            sum += partial[i * SUMS + thread];
-        out[line * out_line + thread % VECTORS * out_vector] = T(sum);
     }
+    // Sums of a warp, a line after the other: lane n has pair n of the columns.
+    f32x2 *const pairs = reinterpret_cast<f32x2 *>(shared) + warp * (SUMS / 2) + lane;
+    pairs[0] = {{sums[0], sums[1]}};
+    pairs[WARP] = {{sums[2], sums[3]}};
+    BARRIER();
+    if (warp >= SUMS / WARP || thread % VECTORS >= m)
+        return;
+    const u64 line = first_line + thread / VECTORS;
+    if (line >= n)
+        return;
+    const f32 *const partial = reinterpret_cast<const f32 *>(shared) + thread;
+    f32 sum = 0;
+    for (u32 i = 0; i < WARPS; ++i)
+        sum += partial[i * SUMS];
+    out[line * out_line + thread % VECTORS * out_vector] = T(sum);
 }
 
 #define PRODUCT(T)                                                                                 \

@@ -30,19 +30,19 @@ template <u32 OUTER, bool deep> struct Tile {
 };
 
 // Four matrices of 8 x 8 for the 16 outer indices from `outer` and the 16 summed ones from
-// `deepest`. For a, matrices of equal depth come first; for b, matrices of the same outer half
-// come first.
+// `deepest`, both multiples of 16; `tile` is an address of shared memory. For a, matrices of equal
+// depth come first; for b, matrices of the same outer half come first.
 template <class Tile, bool deep, bool of_b>
-DEVICE_FUNCTION void load_part(u32 *fragments, const Chunk *tile, u32 outer, u32 deepest)
+DEVICE_FUNCTION void load_part(u32 *fragments, u32 tile, u32 outer, u32 deepest)
 {
     const u32 lane = threadIdx.x % WARP;
-    const u32 first = lane / 8 % 2;
-    const u32 second = lane / 16;
-    const u32 place = outer + 8 * (of_b ? second : first);
-    const u32 depth = deepest + 8 * (of_b ? first : second);
-    const u32 line = deep ? place + lane % 8 : depth + lane % 8;
-    const u32 chunk = (deep ? depth : place) / CHUNK;
-    load_fragments<deep>(fragments, tile + Tile::place(line, chunk));
+    const u32 first = lane / 8 % 2 * 8, second = lane / 16 * 8;
+    const u32 place = of_b ? second : first, depth = of_b ? first : second;
+    // Whole groups of eight lines come before a lane's line, which decides how chunks are permuted.
+    const u32 before = (deep ? outer : deepest) * Tile::CHUNKS;
+    const u32 line = (deep ? place : depth) + lane % 8;
+    const u32 chunk = (deep ? deepest + depth : outer + place) / CHUNK;
+    load_fragments<deep>(fragments, tile + u32(sizeof(Chunk)) * (before + Tile::place(line, chunk)));
 }
 
 // The sums of WARPS_DOWN x WARPS_ACROSS warps, which make a tile of TILE x TILE.
@@ -65,17 +65,19 @@ struct TensorSums {
     // Adds the product of two tiles.
     DEVICE_METHOD void add(const Chunk *a_tile, const Chunk *b_tile)
     {
+        const u32 a_address = shared_address(a_tile), b_address = shared_address(b_tile);
 #pragma unroll
         for (u32 depth = 0; depth < DEPTH; depth += 16) {
             u32 down[DOWN][4];
             u32 across[ACROSS][4];
 #pragma unroll
             for (u32 i = 0; i < DOWN; ++i)
-                load_part<TileA, a_is_deep, false>(down[i], a_tile, first_row() + 16 * i, depth);
+                load_part<TileA, a_is_deep, false>(down[i], a_address, first_row() + 16 * i, depth);
             // ldmatrix gives b's fragments from lines along the summed dim without a transposition.
 #pragma unroll
             for (u32 j = 0; j < ACROSS; ++j)
-                load_part<TileB, b_is_deep, true>(across[j], b_tile, first_column() + 16 * j, depth);
+                load_part<TileB, b_is_deep, true>(across[j], b_address, first_column() + 16 * j,
+                                                  depth);
 #pragma unroll
             for (u32 i = 0; i < DOWN; ++i)
 #pragma unroll

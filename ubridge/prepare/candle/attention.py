@@ -47,8 +47,8 @@ _TILE_WIDTHS = (64, 128)
 """Widest heads of the kernels for tiles of rows."""
 _SHARED_ROWS = 16
 """Rows of an instruction. For so few rows, all warps of a block share rows and split the keys."""
-_TILE_ROWS = 64
-"""Rows of a block for larger launches."""
+_TILE_ROWS = {TENSOR_ATTENTION: (128, 64), TILED_ATTENTION: (64, 64)}
+"""Rows of a block for larger launches, for each of `_TILE_WIDTHS`."""
 
 
 def _attention(question: Question, steps: Steps) -> None:
@@ -237,7 +237,7 @@ def _cached_attention(question: Question, steps: Steps) -> None:
         return
     splits = -(-capacity // SPLIT) if tokens == 1 else 1
     wide = f64 if query.dtype is f64 else f32
-    parts = steps.scratch(heads * splits * (width + 2), wide) if splits > 1 else None
+    parts = steps.scratch(heads * splits * part_width(width), wide) if splits > 1 else None
     window, out = question.attribute("window"), steps.result
     steps.launch(
         (tokens * heads, splits),
@@ -291,6 +291,11 @@ def _paged_attention(question: Question, steps: Steps) -> None:
         scale=steps.number(0),
         cap=steps.number(1),
     )
+
+
+def part_width(width: int) -> int:
+    """Return the numbers from a part to the next, as in attention_parts.h."""
+    return (width + 9) // 8 * 8
 
 
 def _merge(
@@ -357,15 +362,19 @@ def _attention_in_tiles(
     rows = heads // kv_heads * queries
     is_shared = rows <= _SHARED_ROWS
     splits = max(1, -(-keys // SPLIT)) if queries == 1 else 1
-    parts = steps.scratch(batch * heads * splits * (width + 2), f32) if splits > 1 else None
+    parts = None
+    if splits > 1:
+        parts = steps.scratch(batch * heads * splits * part_width(width), f32)
     query, key, value = steps.operands[:3]
-    widest = next(one for one in _TILE_WIDTHS if width <= one)
+    widest, tile_rows = next(
+        one for one in zip(_TILE_WIDTHS, _TILE_ROWS[module], strict=True) if width <= one[0]
+    )
     kind = module.replace("attention", "sdpa") + ("_shared" if is_shared else "")
     steps.launch_entry(
         module,
         f"{kind}{widest}_{query.dtype}",
         (
-            (-(-rows // (_SHARED_ROWS if is_shared else _TILE_ROWS)), splits, batch * kv_heads),
+            (-(-rows // (_SHARED_ROWS if is_shared else tile_rows)), splits, batch * kv_heads),
             128,
             0,
         ),

@@ -21,9 +21,9 @@ TENSOR_VECTORS_MODULE = "matmul_vectors_tensor"
 TILED = KernelDef("matmul", "matmul_{dtype}", tiles(64, 256))
 _TENSOR_KERNELS = {
     (tile, layouts): KernelDef(
-        TENSOR_MODULE, f"matmul_tensor{tile}_{layouts}_{{dtype}}", tiles(tile, block)
+        TENSOR_MODULE, f"matmul_tensor{tile}_{layouts}_{{dtype}}", tiles(tile, 128)
     )
-    for tile, block in ((128, 256), (64, 128))
+    for tile in (128, 64)
     for layouts in ("nn", "nt", "tn", "tt")
 }
 """Keys are the rows and columns of a tile, and the layouts of a and b."""
