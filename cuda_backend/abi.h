@@ -1,13 +1,10 @@
-/* The part of the CUDA driver interface that uhal calls, restated from NVIDIA's public manual:
- * names, values and layouts are NVIDIA's. Functions have the names that libcuda exports: a name
- * ends in _v2 or _v3 if the function replaced an older form.
- *
- * Readers: uhal/abi.py (ctypes), the compiled lane, and the simulated libcuda, which includes this
- * file so that a wrong prototype does not compile. Subset: integer defines, enums, typedefs,
- * structs, prototypes.
- *
- * UHAL_SINCE_<symbol> is the CUDA version that introduced a symbol, 1000 * major + 10 * minor:
- * cuGetProcAddress finds exactly that form by this version and the symbol's name without _v<n>.
+/* The part of the CUDA driver interface that uhal calls. Names, values and layouts come from
+ * NVIDIA's public manual. Functions have the names that libcuda exports: a name ends in _v2 or _v3
+ * if the function replaced an older form. * Readers: uhal/abi.py (ctypes), the compiled lane, and
+ * the simulated libcuda, which includes this file so that a wrong prototype does not compile.
+ * Subset: integer defines, enums, typedefs, structs, prototypes. * UHAL_SINCE_<symbol> is the CUDA
+ * version that introduced a symbol, as 1000 * major + 10 * minor. Given this version and the
+ * symbol's name without _v<n>, cuGetProcAddress finds exactly this form.
  */
 #ifndef UHAL_CUDA_ABI_H
 #define UHAL_CUDA_ABI_H

@@ -1,9 +1,8 @@
-/* The part of OpenCL's interface that uhal calls, restated from Khronos's published headers: names,
- * values and prototypes are Khronos's. The version is OpenCL 2.1 (programs of an intermediate
- * language), with two extensions: Intel's unified shared memory and buffer addresses.
- *
- * Readers: uhal/abi.py (ctypes) and libuhal_opencl, which includes this file. Subset: integer
- * defines, enums, typedefs, structs, prototypes. For 64-bit little-endian machines.
+/* The part of OpenCL's interface that uhal calls. Names, values and prototypes come from Khronos's
+ * published headers. The version is OpenCL 2.1 (programs of an intermediate language), with two
+ * extensions: Intel's unified shared memory and buffer addresses. * Readers: uhal/abi.py (ctypes)
+ * and libuhal_opencl, which includes this file. Subset: integer defines, enums, typedefs, structs,
+ * prototypes. For 64-bit little-endian machines.
  */
 #ifndef UHAL_OPENCL_ABI_H
 #define UHAL_OPENCL_ABI_H

@@ -1,11 +1,9 @@
-/* The part of the HSA runtime's interface that uhal calls, restated from its public specification
- * ("HSA Runtime Programmer's Reference Manual", and AMD's extensions): names, values and layouts
- * are the specification's. Names, values and layouts are the same in every release since ROCm 5.2;
- * later releases only add declarations.
- *
- * Readers: uhal/abi.py (ctypes), the packet writer in C, and the simulated libhsa-runtime64, which
- * includes this file so that a wrong prototype does not compile. Subset: integer defines, enums,
- * typedefs, structs, prototypes. For 64-bit little-endian machines.
+/* The part of the HSA runtime's interface that uhal calls. Names, values and layouts come from the
+ * "HSA Runtime Programmer's Reference Manual" and from AMD's extensions. They are the same in every
+ * release since ROCm 5.2; later releases only add declarations. * Readers: uhal/abi.py (ctypes),
+ * the packet writer in C, and the simulated libhsa-runtime64, which includes this file so that a
+ * wrong prototype does not compile. Subset: integer defines, enums, typedefs, structs, prototypes.
+ * For 64-bit little-endian machines.
  */
 #ifndef UHAL_ROCM_ABI_H
 #define UHAL_ROCM_ABI_H

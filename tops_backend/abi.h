@@ -1,15 +1,11 @@
-/* The part of Enflame's TopsRuntime interface that uhal calls, restated from the vendor's public
- * headers and documentation: names, values and layouts are the vendor's.
- *
- * Readers: uhal/abi.py (ctypes), the compiled lane, and the simulated libtopsrt, which includes
- * this file so that a wrong prototype does not compile. Subset: integer defines, enums, typedefs,
- * structs, prototypes.
- *
- * Two generations of the library are in use. The published headers describe the older one
- * (TopsRider 2.x, libtopsrt.so.2). The newer generation (TopsRider 3.x, libtopsrt.so.1) adds the
- * functions that have a UHAL_TOPS_NEWER_<symbol>. The newer header is not public, so these
- * prototypes are restated from code that calls the functions. Unconfirmed points are marked
- * "uncertain".
+/* The part of Enflame's TopsRuntime interface that uhal calls. Names, values and layouts come from
+ * the vendor's public headers and documentation. * Readers: uhal/abi.py (ctypes), the compiled
+ * lane, and the simulated libtopsrt, which includes this file so that a wrong prototype does not
+ * compile. Subset: integer defines, enums, typedefs, structs, prototypes. * Two generations of the
+ * library are in use. The published headers describe the older one (TopsRider 2.x, libtopsrt.so.2).
+ * The newer generation (TopsRider 3.x, libtopsrt.so.1) adds the functions that have a
+ * UHAL_TOPS_NEWER_<symbol>. The newer header is not public, so these prototypes follow code that
+ * calls the functions. Unconfirmed points are marked "uncertain".
  */
 #ifndef UHAL_TOPS_ABI_H
 #define UHAL_TOPS_ABI_H

@@ -1,7 +1,6 @@
-/* The part of wgpu-native's C interface that uhal calls, restated from its public headers (webgpu.h of
- * the WebGPU group, wgpu.h of wgpu-native 29): names, values and layouts are those of the headers.
- *
- * Readers: uhal/abi.py (ctypes) and libuhal_webgpu, which includes this file. Subset: integer defines,
+/* The part of wgpu-native's C interface that uhal calls. Names, values and layouts come from its
+ * public headers: webgpu.h of the WebGPU group, and wgpu.h of wgpu-native 29. * Readers:
+ * uhal/abi.py (ctypes) and libuhal_webgpu, which includes this file. Subset: integer defines,
  * typedefs, structs, prototypes. For 64-bit little-endian machines.
  */
 #ifndef UHAL_WEBGPU_ABI_H

@@ -1,5 +1,5 @@
-/* Graphs and captures in the CUDA driver interface, beyond what uhal calls. Restated from NVIDIA's
- * public manual, as cuda_backend/abi.h is.
+/* Graphs and captures in the CUDA driver interface, beyond what uhal calls. Names, values and
+ * layouts come from NVIDIA's public manual.
  */
 #ifndef UHAL_SIMULATED_CUDA_GRAPH_ABI_H
 #define UHAL_SIMULATED_CUDA_GRAPH_ABI_H

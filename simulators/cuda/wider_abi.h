@@ -1,5 +1,5 @@
 /* More of the CUDA driver interface than uhal calls: functions that cuda.bindings, cuda.core,
- * PyCUDA and Triton call. Restated from NVIDIA's public manual, as cuda_backend/abi.h is.
+ * PyCUDA and Triton call. Names, values and layouts come from NVIDIA's public manual.
  */
 #ifndef UHAL_SIMULATED_CUDA_WIDER_ABI_H
 #define UHAL_SIMULATED_CUDA_WIDER_ABI_H

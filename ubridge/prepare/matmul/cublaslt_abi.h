@@ -1,6 +1,6 @@
-/* The part of NVIDIA's cuBLASLt that ubridge calls, restated from its public documentation (cuBLAS,
- * "Using the cuBLASLt API"): names, values and layouts are NVIDIA's, the same in versions 11, 12
- * and 13. uhal/abi.py reads this file, which uses the same subset of C as the backends' abi.h.
+/* The part of NVIDIA's cuBLASLt that ubridge calls. Names, values and layouts come from the public
+ * documentation (cuBLAS, "Using the cuBLASLt API") and are the same in versions 11, 12 and 13.
+ * uhal/abi.py reads this file, which uses the same subset of C as the backends' abi.h.
  */
 #ifndef UBRIDGE_CUBLASLT_ABI_H
 #define UBRIDGE_CUBLASLT_ABI_H
