@@ -1,7 +1,7 @@
 """The CUDA backend: NVIDIA's driver library, reached without a toolkit.
 
-`backend` is what `uhal.registry` opens; `CuApi` and its kin are the interface's classes fixed to
-this backend. README.md maps every noun of the interface to its CUDA construct.
+`backend` is the object that `uhal.registry` opens; `CuApi` and related classes are the interface's
+classes, bound to this backend. README.md maps every noun of the interface to its CUDA construct.
 """
 
 from cuda_backend._backend import CudaBackend

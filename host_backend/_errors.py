@@ -1,4 +1,4 @@
-"""Codes of the host runtime and the exceptions they become. This is the only table of them."""
+"""Codes of the host runtime and the exceptions they become: this backend's only table."""
 
 from __future__ import annotations
 

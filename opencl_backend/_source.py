@@ -25,7 +25,7 @@ _TYPES = {
     **{"long": "i64", "ulong": "u64", "half": "f16", "float": "f32", "double": "f64"},
     **{"size_t": "u64", "bool": "bool"},
 }
-"""OpenCL C's names of scalars to uhal's."""
+"""Maps OpenCL C's names of scalars to uhal's names."""
 _VECTOR = re.compile(r"([a-z]+)(2|3|4|8|16)")
 _MAX_BYTES = 1 << 26
 

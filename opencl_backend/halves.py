@@ -425,4 +425,5 @@ _TYPES_NAMED = {
     31: slice(0, 0),  # OpTypeOpaque: a text
     38: slice(0, 0),  # OpTypePipe
 }
-"""Words of a declaration that are types; other opcodes: all words after the first two."""
+"""The words of a declaration that are types; in other declarations, all words after the first two
+are."""

@@ -35,8 +35,8 @@ OBJECT = (
     *("-O3", "--no-gpu-bundle-output"),
     # The default compilation identifier contains the path.
     "-fuse-cuid=none",
-    # The runtime finds kernels in `.symtab`, so that stays. The compiler's notes there of each
-    # kernel's registers repeat the metadata.
+    # The runtime finds kernels in `.symtab`, so this section stays. The compiler's notes in it
+    # about each kernel's registers repeat the metadata.
     *("-Xoffload-linker", "--discard-all"),
 )
 """Options for a code object; the build of uhal's images uses the same."""

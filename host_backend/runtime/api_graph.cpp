@@ -34,7 +34,8 @@ uhalHostResult uhalHostStreamEndCapture(void *handle, void **graph) {
         Stream &stream = *static_cast<Stream *>(handle);
         std::unique_ptr<Graph> captured;
         int error = Capture::end(stream, captured);
-        // Checked only after the end of the capture: a capture ends on a lost device, too.
+        // This check comes after the end of the capture, because a capture must end on a lost
+        // device, too.
         if (error == UHAL_HOST_SUCCESS) {
             error = check_device(stream.device());
         }

@@ -135,8 +135,8 @@ class Stream {
     std::atomic<uint64_t> executed_{0};      // tasks from the queue
     std::atomic<uint64_t> launches_done_{0}; // written by the stream's owner only
     std::atomic<uint32_t> references_{1};
-    // Only for the owner: a bit set, hashed by address, of kernels whose callers waited before the
-    // next launch; and the last kernel's bit.
+    // Only the owner uses these words. The first is a set of kernels whose callers waited before
+    // the next launch, as bits by a hash of the address. The second is the last kernel's bit.
     uint64_t awaited_ = 0;
     uint64_t last_launched_ = 0;
     uint64_t last_shareable_ = 0; // ticks

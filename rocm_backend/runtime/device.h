@@ -38,7 +38,7 @@ uhal_hsa_device *uhal_hsa_current(void);
 uhal_hsa_device *uhal_hsa_device_of(hsa_agent_t agent);
 uhal_hsa_device *uhal_hsa_device_numbered(uint32_t ordinal);
 
-/* A queue for one more stream: an idle one, a new one, or the one with the fewest streams. */
+/* A queue for one more stream: an idle queue, a new queue, or the queue with the fewest streams. */
 hsa_status_t uhal_hsa_device_join_queue(uhal_hsa_device *device, uhal_hsa_queue **queue);
 void uhal_hsa_device_leave_queue(uhal_hsa_queue *queue);
 

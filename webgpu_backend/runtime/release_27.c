@@ -43,7 +43,8 @@ static void free_members(WGPUAdapterInfo info) {
                                             .description = info.description});
 }
 
-/* 0 without such a feature. Immediates are push constants here, in another language. */
+/* 0 without such a feature. Release 27 calls immediates push constants, and WGSL does not have
+   them. */
 static uint32_t feature_of(uint32_t feature) {
     switch (feature) {
     case WGPUFeatureName_TimestampQuery:
@@ -114,7 +115,8 @@ static WGPUFuture on_work_done(WGPUQueue queue, WGPUQueueWorkDoneCallbackInfo in
 }
 
 void uhal_wg_adapt_27(uhal_wg_functions *wgpu) {
-/* Through a type without parameters: the types that are cast differ in structures. */
+/* The cast goes through a type without parameters, because the two types differ in their
+   structures. */
 #define OWN(field, name) native.field = (__typeof__(native.field))(void (*)(void))wgpu->name
     OWN(get_info, wgpuAdapterGetInfo);
     OWN(free_members, wgpuAdapterInfoFreeMembers);

@@ -1,5 +1,5 @@
-/* The interface of wgpu-native 27 where it differs from abi.h, which is release 29's. `27` ends the
- * names; values and layouts are those of release 27. Other headers declare the types without `27`.
+/* The interface of wgpu-native 27 where it differs from abi.h, which is release 29's. Names end in
+ * `27`; values and layouts come from release 27. Other headers declare the types without `27`.
  */
 #ifndef UHAL_WG_RELEASE_27_H
 #define UHAL_WG_RELEASE_27_H
