@@ -26,7 +26,7 @@ Dim3: TypeAlias = int | tuple[int] | tuple[int, int] | tuple[int, int, int]
 
 @final
 class KeptArithmetic(AbstractContextManager[None]):
-    """Context manager: loading a library inside keeps the calling thread's rounding.
+    """Context manager that restores the thread's floating-point mode.
 
     Libraries compiled with `-ffast-math` make the thread that loads them flush tiny numbers to 0.
     """
@@ -57,11 +57,11 @@ class HotTable:
         frees_wait: bool = True,
         staged_bytes: int = 65536,
     ) -> HotTable:
-        """Fill the slots by name with addresses. `ValueError` names an unknown or missing one.
+        """Fill the slots by name with addresses. `ValueError` names an unknown or missing slot.
 
-        `names` gives the vendor's function for a slot, for error messages. `frees_wait`: freeing
-        memory waits for everything pending. `staged_bytes`: the largest pageable source that is
-        read at once, also behind pending work.
+        `names` gives the vendor's function for a slot, for error messages. With `frees_wait`,
+        freeing memory waits for everything pending. `staged_bytes` is the size of the largest
+        pageable source that a copy reads at once, also behind pending work.
         """
     @property
     def slots(self) -> dict[str, int]: ...
@@ -95,7 +95,7 @@ class Context:
     def check_usable(self) -> None:
         """Raise when the device is closed, lost or belongs to the parent of a forked process."""
     def enter(self) -> AbstractContextManager[Context]:
-        """Context manager: the device is current on this thread inside, the caller's restored."""
+        """Context manager that makes the device current on this thread."""
     def synchronize(self) -> None:
         """Wait for every live stream of the device."""
     def watch_reports(
@@ -129,7 +129,7 @@ class Context:
     def memory_limit(self, limit: int | None) -> None: ...
     @property
     def peers(self) -> frozenset[int]:
-        """Ordinals of the devices whose memory kernels of this one may use."""
+        """Ordinals of the devices whose memory this device's kernels may use."""
     @property
     def capturing(self) -> bool:
         """Whether the calling thread is capturing a stream of the device."""
@@ -148,7 +148,8 @@ def resolve_backend(cls: type, backend: str | None) -> str | None:
 def chosen_context(cls: type, device: DeviceLike | None) -> Context:
     """Return the context of `device`, else of the current device, for an object of `cls`.
 
-    A class fixed to a backend takes this backend's device 0 if the current device is another's.
+    A class fixed to a backend takes this backend's device 0 if the current device belongs to
+    another backend.
     """
 
 def address_for(buffer: DeviceBuffer, stream: StreamLike | None) -> int:
@@ -181,7 +182,7 @@ def push_context(context: Context) -> None:
 
 def pop_context() -> None: ...
 def fork_generation() -> int:
-    """0 in the process that imported uhal, one more in each forked child below it."""
+    """Number of forks since the process that imported uhal."""
 
 def refuse_pickle(held: object, kind: str, advice: str) -> NoReturn:
     """Raise `TypeError` with what to send to another process instead."""
@@ -219,11 +220,12 @@ def strided_dlpack(
 class Device:
     """One device of one backend.
 
-    A value: equal to every other with its backend and ordinal.
+    A Device is a value: devices with the same backend and ordinal are equal.
 
-    Creating one opens the device, once a process. A name stands for ordinal and backend: `"cuda"`,
-    `"cuda:1"`. `with device:` makes it current in the calling thread or asyncio task: streams,
-    buffers and modules made inside are made on it. Any thread may use it.
+    Creating a Device opens the device, once in a process. A name stands for backend and ordinal:
+    `"cuda"`, `"cuda:1"`. `with device:` makes the device current in the calling thread or asyncio
+    task: streams, buffers and modules made in the block belong to this device. Any thread may use
+    it.
     """
 
     def __init__(self, ordinal: int | str = 0, backend: str | None = None) -> None: ...
@@ -394,7 +396,7 @@ class Plan:
     def closed(self) -> bool: ...
     def __len__(self) -> int: ...
     def slot(self, name: str, value: Any) -> PlanSlot:
-        """Name a value that each replay can change; during the capture, before its use."""
+        """Name a value that each replay can change, before its first use in the capture."""
     def replay(self, stream: StreamLike | None = None, **slots: Any) -> None:
         """Run the captured work in the order of `stream`, with new values for slots."""
     def close(self) -> None: ...
@@ -766,19 +768,19 @@ class RememberedCall:
 
     Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
     dtype and an executor, in this order. An argument may also be a tuple of tensors, the first also
-    a list. A call looks in the table of the first tensor's executor for an equal earlier call. If
-    there is none, it calls `asks` with the function's arguments except `out` and `stream`; `asks`
-    returns an answer or None.
+    a list. A call looks in the table of the first tensor's executor for an equal earlier call.
+    Without such a call, it calls `asks` with the function's arguments except `out` and `stream`;
+    `asks` returns an answer or None.
 
     The answer is called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of
     all tensors from their first element on. The call returns a tensor of that buffer with the
     answer's layout and dtype. `function` itself runs if there is no answer, for other keywords than
     `settings`, `out` and `stream`, and for tensors of two classes or executors. `settings` names
-    the function's parameters behind the first that `asks` may do without.
+    the function's parameters after its first parameter; `asks` need not have these parameters.
 
-    An `out` is written directly only for a function with `writes_over`. It and all operands must
-    have exactly the result's layout. An operand may share memory with it only if both begin at one
-    address and have elements of one size. Otherwise `function` runs.
+    An `out` is written directly only for a function with `writes_over`. `out` and all operands must
+    have exactly the result's layout. An operand may share memory with `out` only if both begin at
+    one address and have elements of one size. Otherwise `function` runs.
 
     A function that `changes` its first argument, a tensor, returns this tensor. Its answer is
     called as `launch(stream, buffer, *ahead, *others, *behind)`, with the first tensor's buffer and

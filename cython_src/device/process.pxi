@@ -13,7 +13,7 @@ cdef bint were_entered = False
 def current_context():
     """Return the context of the calling thread or task.
 
-    Else it is the process default, else None.
+    Without such a context, return the process default; without a default, None.
     """
     if not were_entered:
         return default_context

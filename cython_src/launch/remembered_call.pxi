@@ -73,8 +73,8 @@ cdef class RememberedCall:
     Tensors are objects of the class that `maker` makes. Their slots hold a buffer, a layout, a
     dtype and an executor, in this order. An argument may also be a tuple of tensors, and the first
     argument a list of tensors. A call looks in the table of the first tensor's executor for an
-    equal earlier call. If there is none, it calls `asks` with the function's arguments except `out`
-    and `stream`; `asks` returns an answer or None.
+    equal earlier call. Without such a call, it calls `asks` with the function's arguments except
+    `out` and `stream`; `asks` returns an answer or None.
 
     The answer is called as `launch(stream, None, *ahead, *buffers, *behind)`, with the buffers of
     all tensors from their first element on. The call returns a tensor of the launch's buffer with

@@ -194,10 +194,10 @@ cdef int reap_left_waits() except -1:
 cdef inline int settle_for_copy(Context context, StreamCore core, void *previous) except -1:
     """Wait for the stream before a blocking copy.
 
-    Without this wait, the driver would wait in the copy. There no signal ends the wait, and other
-    threads' calls may block, also calls that keep the GIL: so it is with NVIDIA's driver 580. If
-    this wait ends early, the copy has not begun, and no memory of the caller is in use. The device
-    is current. If this raises, `previous` becomes current again.
+    Without this wait, the driver would wait in the copy. Inside the copy, no signal ends the wait,
+    and other threads' calls may block, also calls that keep the GIL. NVIDIA's driver 580 behaves
+    like this. If this wait ends early, the copy has not begun, and no memory of the caller is in
+    use. The device is current. If this raises, `previous` becomes current again.
     """
     if context.table.stream_query(core.handle) == context.table.not_ready:
         try:
