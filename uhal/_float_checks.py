@@ -17,7 +17,7 @@ _RUN = 1024
 
 
 def lost_floats(ubridge: Any, device: Any) -> tuple[str, ...]:
-    """Return the names of what a device loses; `ubridge` is the package.
+    """Return the names of the features that a device loses; `ubridge` is the package.
 
     Raises `NotSupportedError` for a device without the operations.
     """
@@ -40,14 +40,14 @@ def lost_floats(ubridge: Any, device: Any) -> tuple[str, ...]:
 def _terms() -> Array:
     """Numbers with a small sum, which is lost unless rounding errors are summed, too.
 
-    The large ones are multiples of 64 in f32, and an odd number of odd ones has an odd sum:
-    no sum that lost the small ones is right by chance.
+    Sums of large f32 numbers are multiples of 64. The small numbers are odd, and so is their count,
+    so their sum is odd. A sum that lost the small numbers is therefore never right by chance.
     """
     rng = np.random.default_rng()
     large = rng.integers(1 << 29, 1 << 30, _LARGE)
     small = 2 * rng.integers(0, 16, _LARGE + 1) + 1
     row = np.concatenate([large, small, -large])
-    # The host adds the numbers of a run without their rests.
+    # The host adds the numbers of a run without keeping rounding errors, so a run has one number.
     apart = np.zeros((row.size, _RUN), np.float32)
     apart[:, 0] = row
     return apart.ravel()

@@ -44,7 +44,7 @@ DRIVERS = {
     "rocm": ("UHAL_ROCM_LIBRARY", ("libhsa-runtime64.so.1", "libhsa-runtime64.so")),
     "tops": ("UHAL_TOPS_LIBRARY", ("libtopsrt.so.1", "libtopsrt.so")),
 }
-"""Backend to the variable that names its library, and the names that programs open it by."""
+"""Maps a backend to its library's variable and to the names by which programs open the library."""
 _COUNTS = ("--count-every", "--count-json", "--count-target")
 _SETTINGS = ("--backend", "--profile", "--check", "--seed", *_COUNTS)
 _FLAGS = ("--count",)

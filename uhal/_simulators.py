@@ -14,7 +14,7 @@ from pathlib import Path
 from uhal import _simulated_counts, _simulated_program, _simulated_run
 
 LIBRARIES = {backend: names[0] for backend, (_, names) in _simulated_program.DRIVERS.items()}
-"""Backend to the library that stands in for its driver."""
+"""Maps a backend to the library that replaces its driver."""
 
 _BESIDE = Path(__file__).resolve().parent.parent
 _INSTALLED = _BESIDE / "uhal_simulators"

@@ -253,11 +253,11 @@ _Self = TypeVar("_Self", bound="LibraryBackend")
 
 @dataclass(frozen=True)
 class LibraryFacts:
-    """Location of a driver library, and its phrases in errors, without full stops."""
+    """Location of a driver library, and phrases for errors about it, without full stops."""
 
     variable: str
     candidates: tuple[str, ...]
-    """`find_library` takes both, the variable and the candidates."""
+    """Arguments of `find_library`: the variable and the candidates."""
     purpose: str
     """Name of the platform, such as `CUDA`."""
     software: str
@@ -453,9 +453,9 @@ def open_own_library(
 ) -> Library:
     """Open the native library of one of uhal's own backends.
 
-    Its functions and its result type begin with `prefix`. `<prefix>Version` returns the version of
-    its interface, which must equal the header's constant `version`. `LibraryNotFoundError` if it
-    was not built or has another version.
+    Names of the library's functions and of its result type begin with `prefix`. `<prefix>Version`
+    returns the version of the library's interface, which must equal the header's constant
+    `version`. `LibraryNotFoundError` if it was not built or has another version.
     """
     build = "build it: python setup.py build_ext --inplace"
     try:

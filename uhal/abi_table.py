@@ -354,7 +354,7 @@ class _Reader:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the table of a header, by default beside it; other words are the compiler."""
+    """Write a header's table, by default beside it; further arguments name the compiler."""
     if not arguments:
         print("usage: python -m uhal.abi_table HEADER [TABLE [COMPILER…]]", file=sys.stderr)
         return 2

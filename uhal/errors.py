@@ -58,7 +58,7 @@ class ArgumentTypeError(DeviceError, TypeError):
 class ArgumentValueError(DeviceError, ValueError):
     """An argument of the right kind with an impossible value.
 
-    Every geometry fault is one.
+    Every wrong geometry raises this error.
     """
 
 

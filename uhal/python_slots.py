@@ -69,7 +69,7 @@ class PythonSlots:
             slot: ctypes.cast(callback, ctypes.c_void_p).value or 0
             for slot, callback in self._callbacks.items()
         }
-        """Slot to address, for `HotTable` or `uhal.emulation.complete`."""
+        """Addresses by slot, for `HotTable` or `uhal.emulation.complete`."""
         note_python_slots(self.addresses.values())
 
 

@@ -36,7 +36,8 @@ OURS = {
     "opencl": "opencl_backend",
     "webgpu": "webgpu_backend",
 }
-"""Name to package, whose `backend` is the class. A checkout may lack metadata."""
+"""Maps a backend's name to its package, whose `backend` is the class. A checkout may lack
+metadata."""
 
 GROUP = "uhal.backends"
 """The entry-point group of other distributions: name = "package:BackendClass"."""
@@ -234,7 +235,8 @@ def _first_choice(opened: _Opened) -> str:
     best: tuple[int, str] | None = None
     for name in names():
         if name in opened.left_in_parent:
-            # An error: a fallback to a lesser backend would hide that the program forked too late.
+            # This raises an error: a fallback to a lesser backend would hide that the program
+            # forked too late.
             backend(name)
         found = record(name)
         looked_at.append(found)

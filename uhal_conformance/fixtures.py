@@ -51,7 +51,7 @@ def folder(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def image(row: DeviceRow, folder: Path) -> Callable[[str], Path]:
-    """Name of a source in `kernels/` → its image for this row."""
+    """Maps the name of a source in `kernels/` to its image for this row."""
     # The check that an image is up to date takes longer than most tests.
     return functools.cache(lambda name: row.compile(KERNELS / f"{name}.cu", folder))
 

@@ -48,7 +48,7 @@ class Forker:
     """Runs programs one at a time in forks of one process. Threads may share it."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        """Start the process in a folder. It ends with this process."""
+        """Start the forking process in a folder. The forking process ends with this process."""
         self._told = _before_the_fork(environment)
         # threads started before the fork would be missing in the child
         single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -18,7 +18,8 @@ _LAUNCHERS = {
     "MPICH or Intel MPI": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 }
-"""Variables of rank, size and local rank. The innermost first: srun starts torchrun.
+"""Variables of rank, size and local rank. The innermost launcher comes first, because srun may
+start torchrun.
 
 Slurm's batch script has `SLURM_PROCID` and `SLURM_NTASKS`, and is no rank.
 """

@@ -32,7 +32,7 @@ class VendorLibrary:
     """First letters of its functions, where NCCL's are `nccl`."""
     variable: str
     candidates: tuple[str, ...]
-    """`uhal.abi.find_library` takes both, the variable and the candidates."""
+    """Arguments of `uhal.abi.find_library`: the variable and the candidates."""
     install: str
     """Advice for installing the library."""
     only_copied: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Connections (lines) between ranks: the group's identifier, and missing ranks.
+"""Connections (lines) between ranks, which carry the group's identifier and name missing ranks.
 
 Every rank has a line to rank 0. Four times a second, rank 0 sends the state of all ranks to every
 rank. A line that ends without a last message means that the process has ended. Collectives never

@@ -30,7 +30,8 @@ _STB_GLOBAL = 1
 _NOTE_NAME = "TOPSDTU"
 _NOTE_TYPE = 0x20
 _TARGET_OF_FLAGS = {2: "gcu200", 3: "gcu210", 4: "gcu300"}
-"""ELF flags to target. Without an entry (objects of 2022, later chips) the note names it."""
+"""ELF flags to target. For objects of 2022 and later chips, which have no entry here, the note
+names the target."""
 _TARGET = re.compile(r"gcu\d{3,4}[a-z]?\Z")
 _HOST_ID = b"host-x86_64-unknown-linux"
 _ENTRY = struct.Struct("<QQQ")
