@@ -19,7 +19,7 @@ KINDS: Mapping[Family, Callable[[Op], Any]] = {
     BINARY: binary_function,
     COMPARISON: binary_function,
 }
-"""Family of operations to the factory of their functions."""
+"""Maps a family of operations to the factory of their functions."""
 
 __all__ = sorted(op.name for op in OPS.values() if op.family in KINDS)
 globals().update({name: KINDS[OPS[name].family](OPS[name]) for name in __all__})

@@ -175,7 +175,7 @@ class QuantizedWeight:
     ) -> DeviceTensor:
         """Return the elements as a tensor of f32, f16 or bf16.
 
-        It has the weight's shape.
+        The result has the weight's shape.
         """
         elements = launch_dequantize(
             self.format, self.buffer, self.rows, self.columns, dtype=dtype, stream=stream

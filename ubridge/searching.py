@@ -87,7 +87,7 @@ def unique_values(x: DeviceTensor) -> DeviceTensor:
 
 
 def _unique(name: str, x: DeviceTensor, **asked: Any) -> list[DeviceTensor]:
-    """The different values in order, then what is asked; indices and counts cost further sorts."""
+    """The different values in order, then the requested arrays, which cost further sorts."""
     require_tensors(name, x)
     found: Any = np.unique(x.to_numpy(), equal_nan=False, **asked)
     return [_beside(x, one) for one in (found if asked else (found,))]

@@ -1,6 +1,7 @@
 """Sums of very many terms on the host: compensated, and of exponentials in log space.
 
-They merge the results of attention over parts of a million keys or more, and are NumPy in f64::
+These sums merge the results of attention over parts of a million keys or more. They are computed by
+NumPy in f64::
 
     total = StableAccumulator()
     for keys, values in parts:

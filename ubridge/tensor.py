@@ -93,9 +93,9 @@ _reflected: Callable[[Op], Callable[..., DeviceTensor]] = partial(
 class DeviceTensor(StridedTensor):
     """A tensor on a device: a buffer, a layout and a dtype.
 
-    Made by `ubridge.asarray`, `zeros`, `arange` and their kin, or over a `DeviceBuffer`. Views
-    share the buffer and keep it alive. Any thread may use it; operators enqueue on the device's
-    default stream, functions take `stream=`.
+    Made by `ubridge.asarray`, `zeros`, `arange` and similar functions, or over a `DeviceBuffer`.
+    Views share the buffer and keep it alive. Any thread may use it; operators enqueue on the
+    device's default stream, functions take `stream=`.
     """
 
     __slots__ = ()
@@ -318,7 +318,7 @@ class DeviceTensor(StridedTensor):
 
 
 def _elements(values: Any, target: DeviceTensor) -> Any:
-    """Values of the host as an array; refuse Python's ints beyond the range of the target."""
+    """Return values of the host as an array; refuse ints outside the range of the target."""
     if hasattr(values, "dtype"):
         return values
     try:

@@ -58,7 +58,7 @@ def nextafter(x1: Any, x2: Any, /) -> DeviceTensor:
     x, y = (one.astype(dtype, False).copy() for one in broadcast_arrays(*given))
     whole = i32 if dtype is f32 else i64
     bits = make(DeviceTensor, x.buffer.view(whole), x.layout, whole, x._executor)
-    # Numbers of one sign are in the order of their bits, magnitudes for negative ones.
+    # Floats of one sign have the order of their bits, negative floats the reverse order.
     moved = where(equal(greater(y, x), greater(x, 0)), bits + 1, bits - 1)
     near = make(DeviceTensor, moved.buffer.view(dtype), moved.layout, dtype, x._executor)
     least = copysign(float(np.finfo(dtype.dtype).smallest_subnormal), y)

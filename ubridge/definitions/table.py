@@ -19,7 +19,7 @@ _KINDS = (elementwise, memory, indexing, rows, windows, products, attention, gcu
 OPS: dict[str, Op] = {
     one.name: one for kind in _KINDS for one in vars(kind).values() if isinstance(one, Op)
 }
-"""Name to operation, in the order of the definitions."""
+"""Operations by name, in the order of the definitions."""
 
 FAMILIES: dict[str, Family] = {op.family.name: op.family for op in OPS.values()}
 """Name to family."""

@@ -92,7 +92,7 @@ OURS = {
     "webgpu": "ubridge.prepare.backends:OPENCL",
     "tops": "ubridge.prepare.gcu.backend:TOPS",
 }
-"""Name of a backend to the module and name of its `BackendKernels`."""
+"""Maps a backend's name to the module and the name of its `BackendKernels`."""
 
 _loaded: dict[str, BackendKernels] = {}
 

@@ -37,7 +37,7 @@ TYPES: Mapping[int, DType | BlockFormat] = {
     **{0: f32, 1: f16, 30: bf16, 28: f64, 24: i8, 25: i16, 26: i32, 27: i64},
     **{one.ggml_type: one for one in FORMATS.values()},
 }
-"""Numbers in files to element types and formats."""
+"""Maps numbers in files to element types and formats."""
 _UNKNOWN_TYPES = {41: ("q1_0", 128, 18)}
 """Types that ubridge does not support: name, elements and bytes of a block."""
 _PART = re.compile(r"^(?P<stem>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf$")

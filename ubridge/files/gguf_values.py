@@ -21,7 +21,7 @@ NUMBERS: Mapping[int, np.dtype[Any]] = {
     **{4: np.dtype("<u4"), 5: np.dtype("<i4"), 6: np.dtype("<f4"), BOOL: np.dtype("?")},
     **{10: np.dtype("<u8"), 11: np.dtype("<i8"), 12: np.dtype("<f8")},
 }
-"""Kinds of values to the types of numbers."""
+"""Maps kinds of values to types of numbers."""
 _MOST_NESTED = 8
 
 

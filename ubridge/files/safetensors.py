@@ -38,7 +38,7 @@ DTYPES: Mapping[str, DType] = {
     "F64": f64,
     "F8_E4M3": f8e4m3,
 }
-"""Names in files to element types."""
+"""Maps names in files to element types."""
 _BITS = {
     "F4": 4,
     "F6_E2M3": 6,

@@ -29,7 +29,7 @@ class MemoryPlan:
     unplanned_bytes: int
     """Bytes of the same results without any reuse of memory."""
     offsets: Mapping[int, int]
-    """Storage to its first byte in the arena."""
+    """Maps a storage to its first byte in the arena."""
 
     @property
     def ratio(self) -> float:

@@ -22,7 +22,7 @@ from uhal.interop import StreamLike
 
 
 class RunnableGraph(GraphBuilder):
-    """Operations with memory. `ComputeGraph` captures, prints and writes them."""
+    """Operations with memory. `ComputeGraph` captures, prints and writes such graphs."""
 
     def __init__(self, device: DeviceLike | None = None) -> None:
         """Make an empty graph, by default on the first leaf's device."""

@@ -53,9 +53,9 @@ class Storages(list[Storage]):
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
         self.values: dict[int, StorageView] = {}
-        """Node to the view that holds its value."""
+        """Maps a node to the view that holds its value."""
         self.latest: dict[int, int] = {}
-        """Storage to its last writer among recorded nodes, or to its leaf."""
+        """Maps a storage to its last writer among recorded nodes, or to its leaf."""
         self.wanted: dict[int, DeviceBuffer | None] = {}
         """Memory given for results, by nodes that are not described yet."""
 

@@ -56,7 +56,7 @@ class Architecture:
     experts: Experts | None = None
     # -- attention -------------------------------------------------------------------------------
     qkv: Literal["separate", "rows", "groups"] = "separate"
-    """Three matrices, or one: all of q, then k, then v; or one group of heads after another."""
+    """Three matrices, or one: all of q, all of k, all of v; or one group of heads after another."""
     biases: frozenset[str] = frozenset()
     """Products with a bias: `qkv`, `output`, `mlp`, `head`. Layer norms always have biases."""
     qk_norm: Literal["", "rms", "layer", "heads"] = ""

@@ -73,7 +73,7 @@ _NO_TOKENS = (-1, 0xFFFFFFFF)
 _HARMLESS = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout")
 """Keys that do not affect logits."""
 _ROUNDING = 1e-6
-"""A factor this near to 1 is 1."""
+"""A factor within this distance of 1 counts as 1."""
 _ANGLES = ("rope.dimension_count", "rope.freq_base")
 """Keys that files of models with learned positions contain as well."""
 

@@ -354,7 +354,7 @@ def affine(
 ) -> Tensor:
     """Return `x * multiplier + addend`.
 
-    It is rounded once where the device has fused multiply-add.
+    The result is rounded once where the device has fused multiply-add.
     """
     return run(plan_affine(x, multiplier, addend), out, stream)
 

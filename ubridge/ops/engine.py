@@ -318,7 +318,7 @@ def plan_change(
 ) -> Plan | None:
     """Plan an operation that changes `x`, a tensor; `None` if there is nothing to change in place.
 
-    That is so for tensors without elements, and for strides that the operation does not take.
+    There is nothing for tensors without elements, and for strides that the operation does not take.
     """
     if 0 in (x._layout.size, *[one._layout.size for one in operands]):
         return None

@@ -310,7 +310,7 @@ def launch_rope(
 
     `cos` and `sin` give the angles of each position.
 
-    These are (positions, width / 2), or with `per_batch` (batch, positions, width / 2). `rope` and
+    Both are (positions, width / 2), or with `per_batch` (batch, positions, width / 2). `rope` and
     `rope_i` take (batch, heads, positions, width), `rope_thd` (batch, positions, heads, width).
     """
     op = named_op(kernel)

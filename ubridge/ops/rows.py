@@ -160,7 +160,7 @@ def rms_norm(
 ) -> Tensor:
     """Return the RMS norm along the last axis.
 
-    It is `x / sqrt(mean(x * x) + epsilon) * weight`.
+    The result is `x / sqrt(mean(x * x) + epsilon) * weight`.
     """
     return run(plan_rms_norm(x, weight, epsilon), out, stream)
 
@@ -177,7 +177,7 @@ def layer_norm(
 ) -> Tensor:
     """Return the layer norm along the last axis.
 
-    It is `(x - mean) / sqrt(variance + epsilon) * weight + bias`.
+    The result is `(x - mean) / sqrt(variance + epsilon) * weight + bias`.
     """
     return run(plan_layer_norm(x, weight, bias, epsilon), out, stream)
 

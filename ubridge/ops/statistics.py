@@ -287,7 +287,7 @@ def any(  # numpy's name
 ) -> Tensor:
     """Return whether some element over axes is not 0, as bool.
 
-    It is False for no elements.
+    The result is False for no elements.
     """
     return run(_plan_any(x, axis, keepdims), out, stream)
 
@@ -303,7 +303,7 @@ def all(  # numpy's name
 ) -> Tensor:
     """Return whether every element over axes is not 0, as bool.
 
-    It is True for no elements.
+    The result is True for no elements.
     """
     return run(_plan_all(x, axis, keepdims), out, stream)
 

@@ -236,7 +236,7 @@ def upsample_bilinear2d(
     """Resize (batch, channels, rows, columns) by interpolating the nearest four elements.
 
     The four are weighted in f64 and summed, even with a weight of 0. Beside an infinity the result
-    may be NaN or infinite where other libraries, which round weights to f32, give a number.
+    may be NaN or infinite. Other libraries round weights to f32 and may give a number there.
     """
     plan = plan_bilinear(x, rows, columns, align_corners, scale)
     return run(plan, None, stream)

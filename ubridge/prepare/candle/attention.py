@@ -37,7 +37,8 @@ PACKED_ATTENTION = "attention_packed"
 PACKED_ROWS = 64
 """Queries of a block, which share its packed keys."""
 _WORK_ITEMS = 256
-"""Work-items of a block of packed attention: the runtime tells short launches by their number."""
+"""Work-items of a block of packed attention; the runtime recognizes short launches by their
+number."""
 SPLIT = 256
 """Keys of a cache per block when a launch has a single token."""
 TENSOR_ATTENTION = "attention_tensor"
