@@ -27,7 +27,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "llm": ("llm",),
     "diffusion": ("diffusion",),
 }
-"""Names, and the module with its options."""
+"""Each benchmark's module and options, by the benchmark's name."""
 WITH_PEERS = ("launch_overhead", "threads", "ops_host", "llm", "diffusion")
 
 
@@ -75,7 +75,7 @@ def _gates(command: tuple[str, ...], peers: str) -> list[dict[str, Any]]:
 
 
 def _report(name: str, gate: dict[str, Any]) -> bool:
-    """Print a line; return whether the gate holds. A missing peer is no miss."""
+    """Print a line; return whether the gate holds. A gate whose peer is missing is not missed."""
     least, most, value = gate.get("least"), gate.get("at_most"), gate["is"]
     what = f"{gate['backend']}, {gate['what']}" if "backend" in gate else gate["what"]
     wanted = "" if least is most is None else f"≥ {least:.2f}" if most is None else f"≤ {most:.2f}"

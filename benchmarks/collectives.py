@@ -26,9 +26,9 @@ from benchmarks.suites import ROOT
 OVER_MPI = 10.0
 """Most microseconds of a replayed sum of 4 KiB beyond plain MPI."""
 BEFORE_GLOO = {4 << 10: 20.0, 1 << 20: 2.0}
-"""By bytes, how many times faster than gloo a replayed sum is."""
+"""Least speed of a replayed sum relative to gloo's, by the number of bytes."""
 FASTER = 1.6
-"""Tokens of two ranks to tokens of one rank, in the same time."""
+"""Least number of two ranks' tokens relative to one rank's, in the same time."""
 _SECONDS = 1800
 _SHAPE = {
     "hidden_size": 2048,

@@ -34,7 +34,8 @@ class Work:
     prepare: Prepare
     gates: tuple[Gate, ...] = ()
     peers: tuple[str, ...] = ()
-    """Works in the file of peers; `ubridge` and one of the works here, as recorded."""
+    """Recorded works to compare with: of the peers' file, or as `ubridge` and a work of this
+    module."""
     rows: int = 0
     """Rows of the matrix, for a product with a vector."""
 

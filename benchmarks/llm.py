@@ -35,13 +35,13 @@ from benchmarks.standing import Standing
 
 Gate = dict[str, Any]
 PROMPT, SHORT, WRITTEN, STEPS = 512, 32, 16, 30
-"""Tokens of a prefill, of a short prompt, of a decoding turn, and of a share's measurement."""
+"""Tokens of a prefill, a short prompt and a decoding turn; steps that measure a share of time."""
 ROUNDS = {"first": 3, "prefill": 2, "decode": 5}
 """Turns of each kind of work."""
 LEAST = {"decode": 1.0, "prefill": 0.9, "first": 1.0}
 """Least speed relative to llama.cpp's."""
 OF_TRANSFORMERS, OF_BANDWIDTH = 1.5, 0.85
-"""Shares of transformers' speed and of the bandwidth; bf16 reaches the lesser."""
+"""Shares of transformers' speed and of the bandwidth; bf16 must reach the lower of the two."""
 MORE_MEGABYTES = 200
 """Most resident megabytes besides the file and the cache."""
 OUTSIDE = {"1.1B": 0.03, "22M": 0.3}

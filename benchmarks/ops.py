@@ -29,7 +29,7 @@ LAYOUTS = ("contiguous", "transposed", "broadcast", "sliced")
 """Layouts of x."""
 BASE = "f32"
 ROWS = {row.name: (family, row) for family, rows in FAMILIES.items() for row in rows}
-"""Name to the family and the row."""
+"""Maps a row's name to its family and the row."""
 
 _ROUND_SECONDS = 0.002
 _CASE_SECONDS = 0.06
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def operation(self) -> str:
-        """The row's name with what differs from f32, contiguous, along the last axis."""
+        """The row's name, with the differences from contiguous f32 along the last axis."""
         parts = [self.row]
         parts += [self.dtype] if self.dtype != BASE else []
         parts += [self.layout] if self.layout != LAYOUTS[0] else []
@@ -132,7 +132,8 @@ class Operands:
         return self._elements // columns, columns
 
     def _drawn(self, shape: tuple[int, ...], low: float = 0, high: float = 0) -> Any:
-        """Normal numbers, or even ones between bounds; small ones of integers."""
+        """Normally distributed numbers, or uniform numbers between bounds; small numbers for
+        integers."""
         dtype = self.case.dtype
         array: Array
         if dtype[0] in "iu":

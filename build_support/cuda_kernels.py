@@ -48,7 +48,7 @@ PTX_VERSIONS = (
 """Every version since devices of compute capability 7.5, oldest first."""
 
 RECIPE = 2
-"""Increase it when the same sources and nvcc give other images."""
+"""Increase this number when the same sources and nvcc give other images."""
 
 COMPILE = ("nvcc", "-std=c++17", "-O3", f"-I{INCLUDE}", "-DUHAL_SIGNATURES=0")
 """Comments and sidecar files hold the signatures, so images need not carry them."""

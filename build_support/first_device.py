@@ -34,12 +34,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "build" / "packages"
 """Packages for a machine without a network."""
 KEPT = 20_000
-"""Characters of a step's output, its end."""
+"""Number of characters that are kept from the end of a step's output."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A program to run: arguments of Python, and its requirements of the machine."""
+    """A program to run: Python's arguments, and the program's requirements on the machine."""
 
     name: str
     arguments: tuple[str, ...]

@@ -26,7 +26,7 @@ REFUSED: Mapping[str, str] = {
     **{f"dequantize_block_q4_k_{dtype}": _NIBBLES for dtype in ("bf16", "f16")},
     "dequantize_block_q4_k_f32": f"{_NIBBLES}; elements twice",
 }
-"""Entry to the reason no operation uses it."""
+"""Maps an entry to the reason why no operation uses it."""
 
 
 def entry_name(op: Op, dtype: str, other: str | None = None) -> str | None:

@@ -1,7 +1,8 @@
 """Runs tests on the oldest and the newest other interpreters of this machine: `make interpreters`.
 
-Each has an environment in `build/interpreters`; the lane is compiled for it, into the checkout,
-where libraries of several interpreters live side by side. All other parts are already compiled.
+Each interpreter has an environment in `build/interpreters`. The lane is compiled for each, into the
+checkout, where libraries of several interpreters live side by side. All other parts are already
+compiled.
 """
 
 from __future__ import annotations

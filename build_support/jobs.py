@@ -38,7 +38,7 @@ class Job:
     inputs: tuple[Path, ...]
     commands: tuple[tuple[str, ...], ...]
     weight: int
-    """Larger starts earlier; only the order matters."""
+    """Jobs with larger values start earlier; only the order matters."""
     tools: str = ""
     """Versions of the tools: another version makes the output stale."""
 

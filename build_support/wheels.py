@@ -40,7 +40,7 @@ _NATIVE = re.compile(r".*\.so(\.\d+)*")
 _TAG = re.compile(r"^Tag: .*$", re.MULTILINE)
 # A file of a wheel has the time of its source, if SOURCE_DATE_EPOCH gives one.
 _EARLIEST = 315532800
-"""1 January 1980: a zip file knows none before."""
+"""1 January 1980, the earliest date of a zip file."""
 
 Contents = Mapping[str, bytes]
 

@@ -20,7 +20,7 @@ from benchmarks.ops_rows.row import Row
 from benchmarks.ops_rows.spelling import spelled
 
 FAMILIES: Mapping[str, tuple[Row, ...]] = {**ELEMENTWISE, **ARRAYS, **AXES, **NETWORKS}
-"""Family to its rows."""
+"""Maps a family to its rows."""
 
 OUTSIDE = {
     "load": "reads a file",

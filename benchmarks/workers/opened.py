@@ -25,7 +25,8 @@ class Names:
     alloc: str
     free: str
     copy: str
-    """It takes an address, host memory and bytes, and a stream if `copy_takes_stream`."""
+    """This function takes an address, host memory and bytes, and a stream if
+    `copy_takes_stream`."""
     sync: str
     record: str
     copy_takes_stream: bool = False

@@ -1,7 +1,7 @@
 """Times cases of `benchmarks.ops_host` in one library: `python -m benchmarks.workers.ops NAME`.
 
 Each line of standard input is a case as JSON, and each line of the output its timing or the reason
-why the library has none. Libraries wait for the next line meanwhile, so that one runs at a time.
+why the library has none. A library waits for its next line while another library runs.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 
 FILES = 6
 SECONDS = 20.0
-"""Longest time of a chosen test file in the last whole run, except the first file."""
+"""Longest time of a chosen test file in the last whole run; the first file may take longer."""
 START = 3.0
 """Seconds in which pytest begins."""
 ABOUT_THE_LINE = 5

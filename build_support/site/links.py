@@ -21,7 +21,7 @@ from sphinx.util.nodes import make_refnode
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 MODULES = ("uhal", "ubridge", "uhal.frameworks", "ubridge.backends")
-"""Where a name without a module is looked for, in this order."""
+"""Modules that are searched for a name without a module, in this order."""
 
 _INCLUDE = re.compile(r"^```\{include\} (\S+)$", re.MULTILINE)
 _LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s#:]+)(#[^)\s]*)?\)")

@@ -16,7 +16,7 @@ TARGETS = ("gcu200", "gcu210", "gcu300", "gcu400")
 
 @cache
 def modules() -> dict[str, dict[str, list[str]]]:
-    """Module name to kernel name to the C types of the kernel's parameters."""
+    """Maps a module's name to its kernels by name, with the C types of their parameters."""
     table: dict[str, dict[str, Any]] = json.loads(ENTRIES.read_text(encoding="utf-8"))
     return {
         module: {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 FLAGS = {"gcu200": 2, "gcu210": 3, "gcu300": 4}
-"""ELF flags by architecture; those of later architectures are not known."""
+"""ELF flags by architecture; the flags of later architectures are not known."""
 HOST = "host-x86_64-unknown-linux"
 
 _C_TYPES = {
@@ -130,18 +130,18 @@ class Gcu:
     """A GCU image to write."""
 
     kernels: Mapping[str, Sequence[CType]]
-    """Kernel name to the C types of its parameters."""
+    """Maps a kernel's name to the C types of its parameters."""
     target: str = "gcu300"
     processor: str | None = None
     """Processor in the note; by default the target."""
     flags: int | None = None
     args: Mapping[str, Any] | None = None
-    """Kernel name to `Args` that replace the generated `Args`."""
+    """Maps a kernel's name to `Args` that replace the generated `Args`."""
     undescribed: Sequence[str] = ()
     """Kernels that are in the symbol table, but not in the note."""
     relocatable: bool = False
     variables: Mapping[str, int] = field(default_factory=dict)
-    """Name of a module's variable to its bytes."""
+    """Maps the name of a module's variable to its bytes."""
 
     def elf(self) -> bytes:
         """The ELF file."""

@@ -42,7 +42,7 @@ ADDED = {
     "WGPUPipelineLayoutDescriptor.immediateSize",
     "WGPUPipelineLayoutDescriptor.sizeof",
 }
-"""What release 27 lacks: constants, and last members of structures."""
+"""Constants, and last members of structures, that release 27 lacks."""
 
 
 @pytest.fixture(scope="module")
