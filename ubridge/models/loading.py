@@ -88,26 +88,19 @@ def _names(source: Source, layer: int, part: str, shape: tuple[int, ...]) -> tup
     """Names of a part's tensors: the existing tensors, else the expected names."""
     entries = source.weights.entries
     spellings = list(source.spellings(layer, part))
-    if part.startswith("expert_") and not source.is_gguf:
-        return _expert_names(source, layer, part, shape, spellings[0])
-    if "{}" in spellings[0]:
-        # Norms of heads.
-        return tuple(spellings[0].format(head) for head in range(shape[0]))
     for name in spellings:
         if name in entries:
             return (name,)
-    return (spellings[0],)
-
-
-def _expert_names(
-    source: Source, layer: int, part: str, shape: tuple[int, ...], spelling: str
-) -> tuple[str, ...]:
-    """A tensor per expert (published files), or a tensor for all (transformers 5)."""
-    stem = f"{source.names['layer'].format(layer)}{source.names['experts']}"
-    fused = f"{stem}.{'down_proj' if part.startswith('expert_down') else 'gate_up_proj'}"
-    if fused in source.weights.entries:
-        return (fused,)
-    return tuple(spelling.format(expert) for expert in range(shape[0]))
+    usual = spellings[0]
+    if "{}" not in usual:
+        return (usual,)
+    if part.startswith("expert_"):
+        # transformers 5 may join the experts, and gate and up.
+        stem = f"{source.names['layer'].format(layer)}{source.names['experts']}"
+        fused = f"{stem}.{'down_proj' if part.startswith('expert_down') else 'gate_up_proj'}"
+        if fused in entries:
+            return (fused,)
+    return tuple(usual.format(one) for one in range(shape[0]))
 
 
 def _is_fused(part: str, names: tuple[str, ...]) -> bool:
@@ -210,8 +203,9 @@ class Loader:
 
     def kind_of(self, one: Wanted) -> DType | BlockFormat:
         """Return the element type or the format of a part on the device."""
-        kind = self.source.weights.entries[one.names[0]].kind
-        if isinstance(kind, BlockFormat) and _is_matrix(one) and multiplies_blocks(self.device):
+        kind, *others = {self.source.weights.entries[name].kind for name in one.names}
+        is_kept = isinstance(kind, BlockFormat) and not others and not self._is_regrouped(one)
+        if is_kept and _is_matrix(one) and multiplies_blocks(self.device):
             return kind
         if "." not in one.part or self._is_summed(one):
             return f32
@@ -222,14 +216,18 @@ class Loader:
         is_norm = one.part.endswith(("norm.weight", "_after.weight"))
         return is_norm and self.source.design.norm == "rms_plus_one"
 
+    def _is_regrouped(self, one: Wanted) -> bool:
+        """Return whether the rows of a part are in another order than in the files."""
+        design = self.source.design
+        return one.part.startswith("qkv") and design.qkv == "groups" and design.kv_heads > 1
+
     def _is_as_in_its_file(self, one: Wanted) -> bool:
         """Return whether the device can use the file's bytes unchanged."""
         entry = self.source.weights.entries[one.names[0]]
-        design = self.source.design
-        regrouped = one.part.startswith("qkv") and design.qkv == "groups" and design.kv_heads > 1
         cut = self._cut(one)
         is_copied = cut is not None and not cut.is_run_of_rows
-        changed = is_copied or regrouped or self._is_summed(one) or _is_fused(one.part, one.names)
+        is_cut = is_copied or _is_fused(one.part, one.names)
+        changed = is_cut or self._is_regrouped(one) or self._is_summed(one)
         is_stored = len(one.names) == 1 and self.source.weights.is_in_file(one.names[0])
         return is_stored and not changed and entry.kind == self.kind_of(one)
 
@@ -319,12 +317,11 @@ class Loader:
     def brought(self, one: Wanted) -> Weight:
         """Return a part in the order and type that the decoder expects."""
         design = self.source.design if self.share is None else self.share.own
-        tensors = self._read(one)
-        weight = tensors[0]
-        if isinstance(weight, ub.QuantizedWeight):
-            is_kept = self.kind_of(one) == weight.format
-            return weight if is_kept else self._dense(one, weight)
-        dense = [tensor for tensor in tensors if isinstance(tensor, ub.DeviceTensor)]
+        tensors, kind = self._read(one), self.kind_of(one)
+        blocks = [each for each in tensors if isinstance(each, ub.QuantizedWeight)]
+        if len(blocks) == len(tensors) and isinstance(kind, BlockFormat):
+            return _stacked(blocks)
+        dense = [self._dense(each, kind) for each in tensors]
         found = dense[0]
         if _is_fused(one.part, one.names) and self._cut(one) is None:
             inner = one.shape[1]
@@ -337,7 +334,7 @@ class Loader:
         if self._is_summed(one):
             # The weight plus 1 is no f16 or bf16, so it stays f32, and so does the norm.
             return found.astype(f32, copy=False) + 1.0
-        return in_kind(found, self.kind_of(one))
+        return in_kind(found, kind)
 
     def _read(self, one: Wanted) -> list[Weight]:
         """The tensors of a part, or the rank's share of each."""
@@ -367,14 +364,23 @@ class Loader:
         buffer = DeviceBuffer.from_numpy(raw, device=device)
         return ub.QuantizedWeight(buffer, kind, prod(shape[:-1]), shape[-1], shape=shape)
 
-    def _dense(self, one: Wanted, weight: ub.QuantizedWeight) -> ub.DeviceTensor:
-        cut, raw = self._cut(one), self.source.weights.raw(one.names[0])
-        own = raw if cut is None else _bytes_of(cut, raw, weight.format, one.shape)
-        values = ub.quantized.dequantize(own, weight.format)
-        kind = self.kind_of(one)
-        assert isinstance(kind, DType)
-        whole = values.reshape(self._own_shape(one)).astype(kind.dtype)
-        return ub.asarray(whole, device=self.device)
+    def _dense(self, weight: Weight, kind: DType | BlockFormat) -> ub.DeviceTensor:
+        """The elements of a tensor; the host computes those of blocks, as some devices cannot."""
+        if isinstance(weight, ub.DeviceTensor):
+            return weight
+        values = ub.quantized.dequantize(weight.blocks.to_numpy(), weight.format)
+        dtype = kind.dtype if isinstance(kind, DType) else np.float32
+        return ub.asarray(values.reshape(weight.shape).astype(dtype), device=self.device)
+
+
+def _stacked(weights: list[ub.QuantizedWeight]) -> ub.QuantizedWeight:
+    """Stack matrices of blocks, such as experts with a tensor each."""
+    first = weights[0]
+    if len(weights) == 1:
+        return first
+    joined = ub.stack([ub.DeviceTensor(one.blocks) for one in weights])
+    rows, shape = len(weights) * first.rows, (len(weights), *first.shape)
+    return ub.QuantizedWeight(joined.buffer, first.format, rows, first.columns, shape=shape)
 
 
 def _bytes_of(

@@ -1,7 +1,7 @@
 """Names of tensors in safetensors by part of a model, and in GGUF files.
 
-`{}` is the number of a layer or an expert. Alternative spellings of a part are in one string,
-separated by spaces.
+`{}` is the number of a layer, an expert or a head. Alternative spellings of a part are in one
+string, separated by spaces.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ LLAMA = {
     "gate_up": "mlp.gate_up_proj",
     "down": "mlp.down_proj",
     "router": "mlp.gate",
-    "expert_gate": "mlp.experts.{}.gate_proj",
-    "expert_up": "mlp.experts.{}.up_proj",
-    "expert_down": "mlp.experts.{}.down_proj",
+    "expert_gate": "mlp.experts.{}.gate_proj mlp.switch_mlp.gate_proj",
+    "expert_up": "mlp.experts.{}.up_proj mlp.switch_mlp.up_proj",
+    "expert_down": "mlp.experts.{}.down_proj mlp.switch_mlp.down_proj",
     "experts": "mlp.experts",
 }
 MIXTRAL = {
     **LLAMA,
     "router": "block_sparse_moe.gate mlp.gate",
-    "expert_gate": "block_sparse_moe.experts.{}.w1",
-    "expert_up": "block_sparse_moe.experts.{}.w3",
-    "expert_down": "block_sparse_moe.experts.{}.w2",
+    "expert_gate": "block_sparse_moe.experts.{}.w1 block_sparse_moe.switch_mlp.gate_proj",
+    "expert_up": "block_sparse_moe.experts.{}.w3 block_sparse_moe.switch_mlp.up_proj",
+    "expert_down": "block_sparse_moe.experts.{}.w2 block_sparse_moe.switch_mlp.down_proj",
 }
 PHI = {
     **LLAMA,

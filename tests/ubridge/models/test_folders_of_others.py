@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ import ubridge as ub
 from tests.ubridge.models.cases import Array, prompt
 from tests.ubridge.models.files import known, written
 from tests.ubridge.models.judging import SEED
+from tests.ubridge.models.test_quantized_experts import assert_near, drawn_model
 from tests.ubridge.models.test_rows import compared
 from ubridge.models import Model
+from ubridge.models.loading import Loader
 from ubridge.models.sources import open_source
 from ubridge.quantized import QuantizedWeight, dequantize
 from uhal import Device
@@ -48,13 +51,13 @@ def quantized(
             stored[name] = values[name] = given
             continue
         integers = rng.integers(0, 1 << bits, given.shape)
-        shape = (given.shape[0], given.shape[1] // group)
-        step = 4 / np.sqrt(given.shape[1]) / (1 << bits)
+        shape = (*given.shape[:-1], given.shape[-1] // group)
+        step = 4 / np.sqrt(given.shape[-1]) / (1 << bits)
         scales = rng.uniform(0.5 * step, step, shape).astype(DTYPES[dtype])
         biases = (-scales.astype(np.float32) * (1 << bits) / 2).astype(DTYPES[dtype])
         stem = name.removesuffix("weight")
         stored |= {name: packed(integers, bits), f"{stem}scales": scales, f"{stem}biases": biases}
-        wide = [np.repeat(one.astype(np.float64), group, 1) for one in (scales, biases)]
+        wide = [np.repeat(one.astype(np.float64), group, -1) for one in (scales, biases)]
         values[name] = (integers * wide[0] + wide[1]).astype(np.float32)
     return stored, values
 
@@ -118,6 +121,97 @@ def test_a_module_may_have_its_own_bits(
     found = source.weights[f"{stem}.weight"]
     assert isinstance(found, ub.DeviceTensor)
     np.testing.assert_allclose(found.to_numpy(), values[f"{stem}.weight"], rtol=0, atol=1e-6)
+
+
+def switched(weights: dict[str, Array]) -> dict[str, Array]:
+    """Stack the experts of each layer, with the names of MLX's layer for experts."""
+    published = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+    kept: dict[str, Array] = {}
+    stacked: dict[str, dict[int, Array]] = defaultdict(dict)
+    for name, values in weights.items():
+        stem, is_expert, rest = name.partition(".experts.")
+        if not is_expert:
+            kept[name] = values
+            continue
+        expert, part, kind = rest.split(".")
+        joined = f"{stem}.switch_mlp.{published.get(part, part)}.{kind}"
+        stacked[joined][int(expert)] = values
+    assert stacked
+    return kept | {
+        name: np.stack([experts[one] for one in range(len(experts))])
+        for name, experts in stacked.items()
+    }
+
+
+@pytest.mark.parametrize("case", ["mixtral", "qwen3_moe"])
+def test_experts_of_mlx_are_one_matrix_each(host: Device, tmp_path: Path, case: str) -> None:
+    config, weights, expected = known(case)
+    got = Model.load(written(tmp_path, config, switched(weights)))(prompt(SEED)).to_numpy()
+    compared(got, expected, case, 2e-4)
+
+
+@pytest.mark.parametrize("bits", [3, 4])
+@pytest.mark.parametrize("case", ["mixtral", "qwen3_moe"])
+def test_quantized_experts_of_mlx_have_their_values(
+    host: Device, tmp_path: Path, rng: np.random.Generator, seed: int, case: str, bits: int
+) -> None:
+    """Experts have one tensor for all, or one each as in older files."""
+    config, given = drawn_model(case, seed)
+    # MLX may give routers more bits than the other matrices.
+    routers = {name: one for name, one in given.items() if name.endswith(".gate.weight")}
+    others = {name: one for name, one in given.items() if name not in routers}
+    stored, values = quantized(others, rng, bits, 32, "f16")
+    more, routed = quantized(routers, rng, 8, 64, "f16")
+    own = {name.removesuffix(".weight"): {"group_size": 64, "bits": 8} for name in routers}
+    section = {"quantization": {"group_size": 32, "bits": bits, **own}}
+
+    def logits(name: str, settings: dict[str, Any], weights: dict[str, Array]) -> Array:
+        (tmp_path / name).mkdir()
+        model = Model.load(written(tmp_path / name, config | settings, weights))
+        return model(prompt(seed)).to_numpy()
+
+    each = logits("each", section, stored | more)
+    np.testing.assert_array_equal(logits("stacked", section, switched(stored | more)), each)
+    dense = logits("dense", {}, values | routed)
+    if bits == 4:
+        assert_near(each, dense)
+    else:
+        compared(each, dense, case, 2e-5)
+
+
+def test_experts_may_differ_in_kind(
+    host: Device, tmp_path: Path, rng: np.random.Generator, seed: int
+) -> None:
+    """A scale that is no number of f16 makes one expert dense, and so its layer's others."""
+    config, given = drawn_model("qwen3_moe", seed)
+    stored, values = quantized(given, rng, 4, 32, "f16")
+    stem = "model.layers.0.mlp.experts.1.up_proj"
+    part = 2.0**-15
+    biases = np.repeat(stored[f"{stem}.biases"].astype(np.float64), 32, -1)
+    values[f"{stem}.weight"] += (part * (values[f"{stem}.weight"] - biases)).astype(np.float32)
+    stored[f"{stem}.scales"] = stored[f"{stem}.scales"].astype(np.float32) * np.float32(1 + part)
+    section = {"quantization": {"group_size": 32, "bits": 4}}
+    source = open_source(written(tmp_path, config | section, stored), host)
+    loader = Loader(source, host, None, None)
+    found = {
+        one.part: loader.brought(one)
+        for one in loader.wanted
+        if one.layer == 0 and one.part.startswith("expert_")
+    }
+    kinds = {name: type(one) for name, one in found.items()}
+    dense, blocks = ub.DeviceTensor, QuantizedWeight
+    assert kinds == {
+        "expert_gate.weight": blocks,
+        "expert_up.weight": dense,
+        "expert_down.weight": blocks,
+    }
+    for name, one in found.items():
+        own = name.removeprefix("expert_").replace(".", "_proj.")
+        stems = (f"model.layers.0.mlp.experts.{expert}" for expert in range(one.shape[0]))
+        expected = np.stack([values[f"{stem}.{own}"] for stem in stems])
+        # Two roundings to f32 in the reference, two in the product and sum.
+        bound = 2**-23 * 4 * np.abs(expected).max()
+        assert np.abs(one.to_numpy() - expected).max() <= bound, name
 
 
 @pytest.mark.parametrize(
