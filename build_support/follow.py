@@ -30,12 +30,14 @@ MOST_SECONDS = 1800
 LEFT_OUT = {
     r"^make (test|wheel|docs|debug|sanitize)\b|^cd my_kernels": "long: CI runs it",
     r"\b(kernels?\.(ptx|hsaco|hipfb)|triple\.cu|saxpy\.(cu|cpp))\b": "needs a file of the reader's",
-    r" DIR/| a,b|--backend NAME": "stands for names of the reader's",
+    r" DIR/| a,b|--backend NAME|\bMODEL\b": "stands for names of the reader's",
     r"gdb --args|^\(gdb\)| serve tiny": "waits for its user",
 }
 """Lines of the pages that are not followed, and the reason."""
 BEGINNING = ("README", "install")
 """Pages that are always followed, first: they build the clone."""
+ASSIGNMENT = re.compile(r"\w+=[^\s(]*$")
+"""A variable before a program."""
 IN_CLONE = re.compile(r"make demo|\b(tests|examples)/")
 """Commands of a page that is followed in the clone itself."""
 PROGRAM = """import ubridge
@@ -100,7 +102,9 @@ def environment_of(clone: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith(("UHAL_", "PYTHON")) and name not in ("VIRTUAL_ENV", "MAKEFLAGS")
     }
-    return {**kept, "PATH": os.pathsep.join([str(clone / ".venv" / "bin"), *folders])}
+    # Containers run as root, which Open MPI asks to confirm.
+    root = {f"PRTE_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")}
+    return {**kept, **root, "PATH": os.pathsep.join([str(clone / ".venv" / "bin"), *folders])}
 
 
 class Shell:
@@ -125,7 +129,8 @@ class Shell:
 
     def reason_against(self, command: Command) -> str | None:
         """Return why a line is left out: `None` to run it, empty for output."""
-        program = command.line.split()[0]
+        words = command.line.split()
+        program = next((one for one in words if not ASSIGNMENT.match(one)), words[0])
         is_program = re.match(r"\.$|cd$|\w+=", program) or shutil.which(program, path=self._path)
         if command.is_indented and not is_program:
             return ""

@@ -7,6 +7,8 @@ own. `load_module("unary")` is the image of a module for the current device.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import uhal
 
 if not hasattr(uhal, "Api"):
@@ -55,6 +57,7 @@ from ubridge.graph.graph import ComputeGraph
 from ubridge.graph.ops import OpParams, TensorOp
 from ubridge.graph.running import GraphExecResult, execute_graph
 from ubridge.graph.tracing import trace
+from ubridge.habits import refuse_calls, refuse_name
 from ubridge.indexed_products import indexed_matmul
 from ubridge.manipulation import (
     broadcast_arrays,
@@ -225,3 +228,13 @@ __all__ += blocks_.__all__
 def __dir__() -> list[str]:
     """Return the public names; subpackages are for work on ubridge itself."""
     return sorted(__all__)
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+    def __getattr__(name: str) -> object:
+        """Refuse a missing name with advice for users of other libraries."""
+        refuse_name(__name__, name, dir(DeviceTensor))
+
+
+refuse_calls(__name__)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ubridge.core.fits import require
 from ubridge.core.layout import Layout, checked_int
-from ubridge.core.operand_checks import axis_of, require_number, whole_number
+from ubridge.core.operand_checks import axis_of, element_of, require_number, whole_number
 from ubridge.core.promotion import storage_of
 from ubridge.definitions.calls import named
 from ubridge.device.executor import DeviceExecutor
@@ -25,7 +25,7 @@ from ubridge.ops.joining import plan_joined
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.tensor import DeviceTensor
-from uhal import DeviceBuffer, as_dtype
+from uhal import DeviceBuffer
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, f32
 from uhal.errors import (
@@ -47,7 +47,7 @@ def empty(
 ) -> DeviceTensor:
     """Make an uninitialised tensor, f32 by default, on the current device."""
     layout = Layout.contiguous(shape)
-    element = as_dtype(dtype)
+    element = element_of("empty", dtype)
     executor = DeviceExecutor.of(device)
     buffer = executor.allocate(layout.size, storage_of(element), stream)
     return make(DeviceTensor, buffer, layout, element, executor)
@@ -63,7 +63,7 @@ def zeros(
 ) -> DeviceTensor:
     """Make a tensor of zeros, f32 by default, on the current device."""
     layout = Layout.contiguous(shape)
-    element = as_dtype(dtype)
+    element = element_of("zeros", dtype)
     executor = DeviceExecutor.of(device)
     if executor.is_recorded:
         # Fill by a kernel, so that each run of a recorded graph fills the memory again.
@@ -163,7 +163,7 @@ def asarray(
                 "through the host: ubridge.asarray(tensor.to_numpy(), device=...)"
             )
         return values if dtype is None else converted(values, dtype, stream=stream)
-    array = _on_host(values, None if dtype is None else as_dtype(dtype).dtype)
+    array = _on_host(values, None if dtype is None else element_of("asarray", dtype).dtype)
     is_numpys = isinstance(values, (np.ndarray, np.generic)) or hasattr(values, "__dlpack__")
     if dtype is None and not is_numpys and array.dtype == np.float64:
         array = array.astype(np.float32)
@@ -197,7 +197,7 @@ def array(
 def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
     """Return array-like data as an array; DLPack covers dtypes that numpy lacks."""
     try:
-        return np.asarray(values, dtype)
+        array = np.asarray(values, dtype)
     except (RuntimeError, TypeError) as error:
         # torch's tensors raise RuntimeError if they have gradients or pending negation.
         if not hasattr(values, "__dlpack__"):
@@ -212,6 +212,10 @@ def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
         return found if dtype is None else found.astype(dtype)
     except (OverflowError, ValueError) as error:
         raise ArgumentValueError(f"asarray: {error}") from None
+    if array.dtype.kind in "OSU":
+        kinds = sorted({type(one).__name__ for one in np.ravel(np.asarray(values, object))})
+        raise ArgumentTypeError(f"asarray: expected numbers, got {' and '.join(kinds)}")
+    return array
 
 
 @named
@@ -250,8 +254,10 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
+    if isinstance(step, (int, float)) and step == 0:
+        raise ArgumentValueError("arange, step: expected a number other than 0, got 0")
     whole = all(isinstance(one, SupportsIndex) for one in (start, stop, step))
-    element = as_dtype(("i64" if whole else "f32") if dtype is None else dtype)
+    element = element_of("arange", ("i64" if whole else "f32") if dtype is None else dtype)
     try:
         if whole:
             start, stop, step = map(operator.index, (start, stop, step))  # type: ignore[arg-type]
@@ -279,7 +285,7 @@ def linspace(
     Without `endpoint` the last number lies one step before `stop`. The numbers are computed in
     f64.
     """
-    count, element = whole_number("linspace, num", num), as_dtype(dtype).dtype
+    count, element = whole_number("linspace, num", num), element_of("linspace", dtype).dtype
     first, last = _number("linspace, start", start), _number("linspace, stop", stop)
     values = _made_by_numpy(
         "linspace",
@@ -306,7 +312,7 @@ def eye(
     height = whole_number("eye, rows", rows)
     width = height if columns is None else whole_number("eye, columns", columns)
     diagonal = max(-height, min(checked_int("eye, k", k), width))
-    element = as_dtype(dtype).dtype
+    element = element_of("eye", dtype).dtype
     values = _made_by_numpy("eye", lambda: np.eye(height, width, diagonal).astype(element))
     return DeviceTensor.from_numpy(values, device=device, stream=stream)
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ubridge.core.layout import Layout
-from ubridge.core.operand_checks import whole_number
+from ubridge.core.operand_checks import element_of, whole_number
 from ubridge.core.operation import Op
 from ubridge.definitions.calls import named
 from ubridge.definitions.memory import RAND, RANDN
@@ -32,7 +32,7 @@ from ubridge.device.host import HOST
 from ubridge.device.tensor_data import make
 from ubridge.ops.engine import ask, run
 from ubridge.tensor import DeviceTensor
-from uhal import DType, as_dtype
+from uhal import DType
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, f32, f64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -150,7 +150,7 @@ def rand(
     Each number is a multiple of 2 to the power -b; b is the mantissa's bits, 24 for f32. The same
     seed gives the same numbers on every device. In a trace they are drawn once, while tracing.
     """
-    element = as_dtype(dtype)
+    element = element_of("rand", dtype)
     return _made(RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
 
 
@@ -173,7 +173,7 @@ def randn(
     divisions and square roots of f64 are rounded to the nearest. In a trace they are drawn once,
     while tracing.
     """
-    return _made(RANDN, shape, as_dtype(dtype), 2, seed, device, stream)
+    return _made(RANDN, shape, element_of("randn", dtype), 2, seed, device, stream)
 
 
 def _made(

@@ -41,6 +41,7 @@ from ubridge.definitions.elementwise import (
     SUBTRACT,
 )
 from ubridge.definitions.table import OPS
+from ubridge.habits import OF_TENSOR, Elsewhere
 from ubridge.ops import choices, elementwise, logic, products, reductions, statistics, writing
 from ubridge.ops.engine import Value
 from ubridge.ops.indexing import assign, backwards, getitem, is_basic, selected
@@ -295,6 +296,11 @@ class DeviceTensor(StridedTensor):
 
     __invert__ = logic.bitwise_invert
 
+    # -- names -----------------------------------------------------------------------------------
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in OF_TENSOR]
+
     # -- text ------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
@@ -315,6 +321,10 @@ class DeviceTensor(StridedTensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return pickled(self)
+
+
+for _name, _advice in OF_TENSOR.items():
+    setattr(DeviceTensor, _name, Elsewhere(_name, _advice))
 
 
 def _elements(values: Any, target: DeviceTensor) -> Any:

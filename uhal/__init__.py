@@ -111,8 +111,10 @@ if not TYPE_CHECKING:  # a type checker would take every name for an attribute
         """Refuse a missing name; a traceback adds a similar name."""
         import sys
 
+        from uhal._habits import ADVICE, OF_OTHERS
+
         raise AttributeError(
-            f"module 'uhal' has no attribute {name!r} (functions of arrays are in ubridge)",
+            f"module 'uhal' has no attribute {name!r} ({ADVICE.get(name, OF_OTHERS)})",
             name=name,
             obj=sys.modules[__name__],
         )

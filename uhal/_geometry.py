@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from uhal._lane import Stream
 from uhal._refusal import as_int, describe, describe_size, refuse
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 
@@ -163,6 +164,8 @@ def _shared_fault(function: Function, shared: object) -> tuple[str, str] | None:
         return None
     besides = f" (the kernel itself takes {static} more)" if static else ""
     problem = f"expected an int of bytes in 0…{most}{besides}, got {describe_size(shared)}"
+    if isinstance(shared, Stream):
+        problem += f"; a stream comes after it: {function.name}[grid, block, 0, stream]"
     return "shared", problem
 
 

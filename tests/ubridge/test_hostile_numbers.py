@@ -40,7 +40,18 @@ EXTREMES: tuple[Any, ...] = (
     *(True, 1.5, math.nan, math.inf, "1", None, (), (1, 2, 3), [None], object()),
 )
 FLOATS = (
-    *("multiplier", "addend", "alpha", "scale", "epsilon", "value", "cap", "ddof", "parameter"),
+    *(
+        "multiplier",
+        "addend",
+        "alpha",
+        "scale",
+        "epsilon",
+        "value",
+        "cap",
+        "ddof",
+        "correction",
+        "parameter",
+    ),
     *("low", "high", "bounds", "slots", "scalar", "given"),
 )
 """Numbers that need not be ints."""
@@ -326,7 +337,9 @@ def calls() -> dict[str, Call]:
         "softmax",
         "log_softmax",
     ):
-        given = {"axis": 1, "ddof": 1} if name in ("std", "var") else {"axis": 1}
+        given: dict[str, Any] = {"axis": 1}
+        if name in ("std", "var"):
+            given |= {"ddof": 0, "correction": None}
         found[name] = (_first(getattr(ub, name), x), given)
         if hasattr(x, name):
             found[f"DeviceTensor.{name}"] = (getattr(x, name), given)

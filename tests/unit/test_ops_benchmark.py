@@ -18,7 +18,8 @@ from ubridge import OPS, DeviceTensor
 
 ALL_ROWS = [row for rows in FAMILIES.values() for row in rows]
 PYTHONS_OWN = frozenset(
-    "__init__ __repr__ __str__ __format__ __class__ __init_subclass__ __subclasshook__".split()
+    "__init__ __repr__ __str__ __format__ __class__ __dir__ __init_subclass__ "
+    "__subclasshook__".split()
 )
 SIZED = [row for row in ALL_ROWS if not row.shapes]
 

@@ -360,7 +360,7 @@ def checked_int(name: str, value: object) -> int:
         return value
     try:
         return operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
+    except (TypeError, ValueError):  # the second from a tensor of several elements
         raise ArgumentTypeError(
             f"{name}: expected an int, got {type(value).__name__} {value!r:.80}"
         ) from None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ubridge.core.layout import Layout, Shape, checked_int
-from uhal import Device, DType
+from uhal import Device, DType, as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError, InvalidHandleError
 
 
@@ -92,6 +92,16 @@ def require_number(name: str, given: Any) -> None:
     """Raise `ArgumentTypeError` for values other than Python's and numpy's numbers."""
     if not isinstance(given, (int, float, np.integer, np.floating, np.bool_)):
         raise ArgumentTypeError(f"{name}: expected a number, got {type(given).__name__}")
+
+
+def element_of(name: str, dtype: Any) -> DType:
+    """Return the element type that a dtype names; raises `ArgumentTypeError`."""
+    try:
+        return as_dtype(dtype)
+    except TypeError as error:
+        is_length = isinstance(dtype, int) and not isinstance(dtype, bool)
+        advice = ". Write the lengths of a shape as one tuple, such as (2, 3)" if is_length else ""
+        raise ArgumentTypeError(f"{name}: {error}{advice}") from None
 
 
 def require_indices_of_u32(name: str, length: int) -> None:

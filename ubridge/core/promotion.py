@@ -46,7 +46,8 @@ def with_number(name: str, dtype: DType, number: Any) -> DType:
         return i64 if dtype is bool_ else dtype
     if isinstance(number, float):
         return dtype if dtype.kind == "float" else f64
-    advice = "; ubridge.asarray(array) makes one" if isinstance(number, np.ndarray) else ""
+    is_array = isinstance(number, (np.ndarray, list, tuple))
+    advice = "; ubridge.asarray(array) makes one" if is_array else ""
     raise ArgumentTypeError(
         f"{name}: unsupported operand type {type(number).__name__!r}; expected a DeviceTensor or "
         f"a number{advice}"

@@ -58,6 +58,13 @@ def save(
     """
     target = Path(path)
     given = dict(metadata or {})
+    unchecked: object = tensors
+    if not isinstance(unchecked, Mapping):
+        kind = type(unchecked).__name__
+        raise ArgumentTypeError(
+            f"save: expected a mapping of names to tensors, got {kind}. "
+            'Write save(path, {"x": tensor}).'
+        )
     told = [(name, *_told(name, tensor)) for name, tensor in tensors.items()]
     if target.suffix == ".gguf":
         with replacing(target) as out:

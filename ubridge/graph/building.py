@@ -21,6 +21,7 @@ from ubridge.graph.describing import Describer
 from ubridge.graph.ops import Node, OpParams, TensorOp, table_op
 from ubridge.graph.order import ordered, require_fresh
 from ubridge.graph.storage import Storages
+from ubridge.ops.results import require_tensors
 from ubridge.tensor import DeviceTensor
 from uhal import Device, DeviceBuffer, as_dtype
 from uhal.device import DeviceLike, as_device
@@ -203,6 +204,7 @@ class GraphBuilder:
 
         A leaf with a name can get new contents for each run. Returns the tensor.
         """
+        require_tensors("name", tensor)
         self._require_free(name)
         number = self.storages.view_of(tensor.buffer).storage
         if number not in self.storages.latest:

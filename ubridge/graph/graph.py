@@ -16,9 +16,12 @@ from ubridge.graph.json import leaf_names, load, save
 from ubridge.graph.plan import GraphPlan
 from ubridge.graph.running import RunnableGraph
 from ubridge.graph.text import dot_of, text_of
+from ubridge.habits import Elsewhere
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Stream
 from uhal.device import DeviceLike
+
+_RUN = "Write ubridge.execute_graph(graph), or graph.instantiate(stream).replay()."
 
 
 class ComputeGraph(ProcessBound, RunnableGraph):
@@ -31,6 +34,9 @@ class ComputeGraph(ProcessBound, RunnableGraph):
     """
 
     _instead = "Send the file that save() writes; ComputeGraph.load() there."
+    launch = Elsewhere("launch", _RUN)
+    replay = Elsewhere("replay", _RUN)
+    run = Elsewhere("run", _RUN)
 
     # -- captures ----------------------------------------------------------------------------------
 

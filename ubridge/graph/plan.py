@@ -16,6 +16,7 @@ from ubridge.graph.calls import with_values
 from ubridge.graph.dry_run import DryRun, naming
 from ubridge.graph.ops import Node
 from ubridge.graph.running import RunnableGraph, execute_graph
+from ubridge.habits import Elsewhere
 from ubridge.ops.strided import bytes_of_booleans
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Plan, Stream
@@ -50,9 +51,16 @@ class GraphPlan(ProcessBound):
     """
 
     _instead = "Send the graph as a file; instantiate() it there."
+    launch = Elsewhere("launch", "Write plan.replay().")
+    run = Elsewhere("run", "Write plan.replay().")
 
     def __init__(self, graph: RunnableGraph, stream: Stream) -> None:
         """Made by `ComputeGraph.instantiate`."""
+        if not isinstance(stream, Stream):
+            raise ArgumentTypeError(
+                f"instantiate: expected a uhal.Stream, got {type(stream).__name__}. "
+                "Make one, uhal.Stream()."
+            )
         self.graph = graph
         steps = graph.prepared()
         executor = graph.executor

@@ -17,7 +17,7 @@ from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer
 from uhal.device import DeviceLike
 from uhal.dtypes import u8
-from uhal.errors import NotFoundError
+from uhal.errors import ArgumentTypeError, NotFoundError
 from uhal.interop import StreamLike
 
 
@@ -180,6 +180,16 @@ def execute_graph(
     `dispatcher` launches the device's kernels unless another is given. Numbers of the graph's slots
     have their declared values unless given here. Does not wait.
     """
+    if not isinstance(graph, RunnableGraph):
+        raise ArgumentTypeError(
+            f"execute_graph: expected a ComputeGraph, got {type(graph).__name__}. "
+            "Record one: with ubridge.trace() as graph."
+        )
+    if dispatcher is not None and not hasattr(dispatcher, "dispatch"):
+        raise ArgumentTypeError(
+            f"execute_graph: expected a KernelDispatch, got {type(dispatcher).__name__}. "
+            "Leaves of a graph take new contents from a plan, plan.replay(x=tensor)."
+        )
     steps = graph.prepared()
     ready = graph.enqueuing()
     given = graph.checked_slots(slots)

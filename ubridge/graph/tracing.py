@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import NoneType
 from typing import Any
@@ -24,8 +24,7 @@ from uhal.errors import DeviceError
 from uhal.interop import StreamLike
 
 
-@contextmanager
-def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
+def trace(device: DeviceLike | None = None) -> AbstractContextManager[ComputeGraph]:
     """Run a block and record its operations: `with ubridge.trace() as graph:`.
 
     This thread's operations on tensors of the device (by default the current device) run as always
@@ -41,7 +40,11 @@ def trace(device: DeviceLike | None = None) -> Iterator[ComputeGraph]:
     other libraries. Copies to the host are not recorded. Raises `DeviceError` when another trace of
     the device is active.
     """
-    executor = DeviceExecutor.of(device)
+    return _tracing(DeviceExecutor.of(device))
+
+
+@contextmanager
+def _tracing(executor: DeviceExecutor) -> Iterator[ComputeGraph]:
     if recording.listened_to(executor.device):
         raise DeviceError(
             f"trace: operations on {executor.device!r} are being traced already, perhaps by "

@@ -204,8 +204,8 @@ class Loader:
     def kind_of(self, one: Wanted) -> DType | BlockFormat:
         """Return the element type or the format of a part on the device."""
         kind, *others = {self.source.weights.entries[name].kind for name in one.names}
-        is_kept = isinstance(kind, BlockFormat) and not others and not self._is_regrouped(one)
-        if is_kept and _is_matrix(one) and multiplies_blocks(self.device):
+        is_kept = _is_matrix(one) and not others and not self._is_regrouped(one)
+        if is_kept and isinstance(kind, BlockFormat) and multiplies_blocks(self.device):
             return kind
         if "." not in one.part or self._is_summed(one):
             return f32

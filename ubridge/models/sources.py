@@ -75,7 +75,7 @@ def open_source(path: Path, device: Device) -> Source:
     if not path.is_dir():
         raise NotFoundError(
             f"{path}: expected a folder with config.json and *.safetensors, or a GGUF file; there "
-            "is neither"
+            "is neither. Nothing is downloaded: fetch a model with hf download NAME --local-dir DIR"
         )
     if (path / "adapter_config.json").exists() and not (path / "config.json").exists():
         raise NotSupportedError(

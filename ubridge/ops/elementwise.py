@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from math import copysign
 from typing import Any
 
-from ubridge.core.operand_checks import one_shape, require_number
+from ubridge.core.operand_checks import element_of, one_shape, require_number
 from ubridge.core.operation import Op
 from ubridge.core.promotion import (
     checked_number,
@@ -433,10 +433,7 @@ def plan_conversion(x: Value, dtype: DTypeLike) -> Value:
     """Plan the elements as another dtype; the tensor itself when it has that dtype."""
     if not hasattr(x, "_layout"):
         require_tensors(ASTYPE.name, x)
-    try:
-        target = as_dtype(dtype)
-    except TypeError as error:
-        raise ArgumentTypeError(f"astype: {error}") from None
+    target = dtype if type(dtype) is DType else element_of(ASTYPE.called, dtype)
     if target is x._dtype:
         return x
     if target is bool_:

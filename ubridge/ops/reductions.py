@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ubridge.core.layout import Layout
-from ubridge.core.operand_checks import axes_of, require_indices_of_u32
+from ubridge.core.operand_checks import axes_of, element_of, require_indices_of_u32
 from ubridge.core.operation import Op
 from ubridge.definitions import composing
 from ubridge.definitions.composing import accumulated
@@ -21,7 +21,7 @@ from ubridge.ops.engine import Plan, Value, ask, filled, plan_copy, reshaped, ru
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
-from uhal.dtypes import DType, DTypeLike, as_dtype, bool_, f64, i64, u32, u64
+from uhal.dtypes import DType, DTypeLike, bool_, f64, i64, u32, u64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.interop import StreamLike
 
@@ -97,7 +97,7 @@ def plan_sum(
         require_tensors(SUM.name, x)
     if dtype is None and x._dtype is not bool_:
         return plan_reduction(SUM, x, axis, keepdims)
-    return plan_total(x, i64 if dtype is None else as_dtype(dtype), axis, keepdims)
+    return plan_total(x, i64 if dtype is None else element_of(SUM.name, dtype), axis, keepdims)
 
 
 def plan_total(x: Value, dtype: DType, axis: Axes, keepdims: bool) -> Value:
@@ -157,7 +157,8 @@ def sum(  # numpy's name
 ) -> Tensor:
     """Sum over axes.
 
-    The dtype is the tensor's unless `dtype` is given; booleans are counted.
+    The dtype is the tensor's unless `dtype` is given; booleans are counted as i64. Sums of small
+    integers may wrap around: `dtype="i64"` gives numpy's result.
 
     With a `dtype` of bool the result is True if any element is not 0.
     """

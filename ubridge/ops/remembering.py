@@ -13,7 +13,7 @@ from math import copysign
 from typing import Any, TypeVar, cast
 
 from ubridge.core.layout import Layout
-from ubridge.definitions.calls import named
+from ubridge.definitions.calls import named, renamed
 from ubridge.device.executor import Answer, Executor
 from ubridge.device.tensor_data import TensorData, make
 from ubridge.ops.engine import Parts, Plan, Value
@@ -229,7 +229,7 @@ def remembered(
     def decorated(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
         settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
-        answer = named(asks or answering(plan, changes), function.__name__)
+        answer = _asking(asks or answering(plan, changes), function.__name__)
         call = RememberedCall(
             named(function),
             answer,
@@ -244,6 +244,24 @@ def remembered(
         return cast(Function, update_wrapper(call, function))
 
     return decorated
+
+
+def _asking(answer: Callable[..., Answer | None], called: str) -> Callable[..., Answer | None]:
+    """Let errors of planning begin with the function's name.
+
+    For wrong numbers or names of arguments there is no answer; the function refuses them.
+    """
+
+    def asking(*given: Any, **settings: Any) -> Answer | None:
+        try:
+            return answer(*given, **settings)
+        except Exception as error:
+            if type(error) is TypeError:
+                return None
+            renamed(error, called)
+            raise
+
+    return asking
 
 
 def remembered_view(function: Function) -> Function:

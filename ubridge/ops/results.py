@@ -65,7 +65,7 @@ def require_tensors(name: str, *operands: object) -> None:
     for operand in operands:
         if not isinstance(operand, TensorData):
             advice = ""
-            if isinstance(operand, np.ndarray):
+            if isinstance(operand, (np.ndarray, list, tuple)):
                 advice = "; ubridge.asarray makes one"
             elif isinstance(operand, DeviceBuffer):
                 advice = "; ubridge.DeviceTensor(buffer) makes one over its memory"

@@ -11,7 +11,7 @@ from functools import partial
 from math import prod as product_of
 
 from ubridge.core.layout import Layout
-from ubridge.core.operand_checks import axes_of, axis_of, require_number
+from ubridge.core.operand_checks import axes_of, axis_of, element_of, require_number
 from ubridge.core.operation import Op
 from ubridge.definitions.composing import accumulated
 from ubridge.definitions.elementwise import (
@@ -47,7 +47,7 @@ from ubridge.ops.reductions import (
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
-from uhal import DType, as_dtype
+from uhal import DType
 from uhal.dtypes import DTypeLike, bool_, i64
 from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
@@ -111,19 +111,28 @@ def var(
     ddof: float = 0,
     keepdims: bool = False,
     *,
+    correction: float | None = None,
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the variance over axes: sum((x - mean)**2) / (count - ddof).
 
     The mean is computed first, so that a large mean does not cancel digits. Integers give f64.
-    Raises `ArgumentValueError` for `ddof` elements or fewer.
+    `correction` is another name of `ddof`; PyTorch's default is 1. Raises `ArgumentValueError` for
+    `ddof` elements or fewer.
     """
+    ddof = _ddof("var", ddof, correction)
     plan = plan_var(x, axis, ddof, keepdims)
     if plan is None:
         found = _variance_in_pieces("var", x, axis, ddof, keepdims, stream)
         plan = plan_conversion(found, averaged(x._dtype))
     return run(plan, out, stream)
+
+
+def _ddof(name: str, ddof: float, correction: float | None) -> float:
+    if correction is not None and ddof:
+        raise ArgumentValueError(f"{name}: expected ddof or correction, got both. Give one.")
+    return ddof if correction is None else correction
 
 
 def plan_std(x: Value, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Value | None:
@@ -139,10 +148,12 @@ def std(
     ddof: float = 0,
     keepdims: bool = False,
     *,
+    correction: float | None = None,
     out: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the standard deviation over axes: the root of `var`."""
+    ddof = _ddof("std", ddof, correction)
     plan = plan_std(x, axis, ddof, keepdims)
     if plan is None:
         variance = _variance_in_pieces("std", x, axis, ddof, keepdims, stream)
@@ -187,8 +198,8 @@ def prod(
 ) -> Tensor:
     """Multiply over axes.
 
-    The dtype is the tensor's unless `dtype` is given; booleans become i64. The product of no
-    elements is 1.
+    The dtype is the tensor's unless `dtype` is given; booleans become i64. Products of integers may
+    wrap around: `dtype="i64"` gives numpy's result. The product of no elements is 1.
     """
     return run(plan_prod(x, axis, dtype, keepdims), out, stream)
 
@@ -214,7 +225,8 @@ def cumsum(
     """Return the cumulative sums along an axis.
 
     Without an axis, all elements form one row. The result has the tensor's dtype unless `dtype`
-    names another; booleans are counted as i64. A large tensor that is summed in a wider type is
+    names another; booleans are counted as i64. Sums of small integers may wrap around:
+    `dtype="i64"` gives numpy's result. A large tensor that is summed in a wider type is
     converted in pieces of 64 MiB.
     """
     plan = plan_cumsum(x, axis, dtype)
@@ -311,7 +323,7 @@ def all(  # numpy's name
 def _summed(x: Tensor, dtype: DTypeLike | None) -> DType:
     """The dtype of sums and products of a tensor."""
     if dtype is not None:
-        return as_dtype(dtype)
+        return element_of("sum", dtype)
     return i64 if x._dtype is bool_ else x._dtype
 
 

@@ -95,7 +95,8 @@ def test_a_model_of_mlx_is_that_of_its_values(
     config, weights, _ = known("llama")
     stored, values = quantized(weights, rng, bits, 32, "f16")
     one, other = tmp_path / "mlx", tmp_path / "dense"
-    one.mkdir(), other.mkdir()
+    one.mkdir()
+    other.mkdir()
     section = {"group_size": 32, "bits": bits}
     both = {**config, "quantization": section, "quantization_config": section}
     model = Model.load(written(one, both, stored), device=device)

@@ -1,0 +1,163 @@
+"""Habits of CuPy, PyTorch, PyCUDA and Numba: each error names what to write here."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ubridge as ub
+import uhal
+from tests.unit.test_first_day import answer
+from ubridge.habits import OF_MODULE, OF_TENSOR
+from ubridge.models import Model
+from uhal import Device, DeviceBuffer, Stream
+from uhal._habits import ADVICE
+from uhal.errors import ArgumentTypeError, ArgumentValueError
+
+GOLDEN = Path(__file__).with_name("habits.txt")
+HABITS = """
+ub.tensor([1, 2])
+ub.Tensor([1, 2])
+ub.device("cuda")
+ub.cuda.is_available()
+ub.nn.Linear(3, 4)
+ub.float32
+ub.asnumpy(x)
+ub.dot(x, x)
+ub.transpose(x)
+ub.manual_seed(0)
+ub.randint(0, 5, (2,))
+ub.allclose(x, x)
+ub.compile(print)
+ub.RawKernel("source", "name")
+uhal.RawKernel("source", "name")
+uhal.SourceModule("source")
+uhal.cuda.jit(print)
+uhal.mem_alloc(100)
+uhal.to_device(array)
+uhal.synchronize()
+x.cpu()
+x.numpy()
+x.get()
+x.cuda()
+x.to("cuda")
+x.float()
+x.view(3, 2)
+x.dim()
+x.unsqueeze(0)
+x.clone()
+x.detach()
+x.add_(1)
+x.exp()
+x.data_ptr()
+x.sum(dim=1)
+x.mean(1, keepdim=True)
+ub.softmax(x, dim=1)
+ub.cat([x, x], dim=0)
+ub.var(x, unbiased=False)
+ub.zeros((2, 3), order="F")
+ub.zeros(2, 3)
+ub.randn(2, 3)
+ub.arange(3, dtype="f33")
+ub.arange(0, 10, 0)
+ub.max(x, x)
+ub.maximum(x)
+ub.where(x > 1)
+ub.std(x, ddof=1, correction=1)
+x + [1, 2, 3]
+ub.exp([1, 2])
+ub.array([1, "a"])
+ub.array(None)
+ub.save("x.npy", x)
+ub.trace(print)
+ub.execute_graph(x)
+ub.execute_graph(graph, x)
+graph.run()
+graph.replay()
+graph.instantiate(None)
+graph.name(array, "y")
+plan.launch()
+relu[1, 8, stream](x, 1, 6, 0)
+relu((1,), (8,), (x, 1, 6, 0))
+relu(x, 1, 6, 0, block=(8, 1, 1), grid=(1, 1))
+Model.load("owner/name")
+""".strip().splitlines()
+
+
+def test_every_habit_is_answered(host: Device, tmp_path: Path) -> None:
+    x, stream = ub.asarray(np.arange(6, dtype=np.float32).reshape(2, 3)), Stream()
+    with ub.trace() as graph:
+        graph.name(x, "x")
+        y = x + 1
+    names: dict[str, Any] = {
+        **{"ub": ub, "uhal": uhal, "Model": Model, "x": x, "stream": stream, "graph": graph},
+        **{"array": np.ones((2, 3), np.float32), "plan": graph.instantiate(stream), "y": y},
+        "relu": ub.load_module("activation").get_function("activationf32"),
+    }
+    said = "".join(f"{code}\n    {answer(code, names, tmp_path)}\n" for code in HABITS)
+    said = re.sub(r"<Stream \d+", "<Stream …", said)
+    if not GOLDEN.exists():
+        GOLDEN.write_text(said, encoding="utf-8")
+        pytest.fail(f"wrote {GOLDEN}: read it")
+    assert said == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_names_with_advice_are_absent(host: Device) -> None:
+    x = ub.zeros(3)
+    for name, advice in OF_TENSOR.items():
+        assert not hasattr(x, name) and name not in dir(x)
+        with pytest.raises(AttributeError) as caught:
+            getattr(x, name)
+        assert advice in str(caught.value) and caught.value.name == name
+    assert not any(hasattr(ub, name) for name in OF_MODULE)
+    assert not any(hasattr(uhal, name) for name in ADVICE)
+    assert not hasattr(ub, "relue") and not hasattr(ub, "__wrapped__")
+
+
+def test_advice_names_what_exists() -> None:
+    """Each `ubridge.name` and `x.name` of the advice can be called as written."""
+    for advice in (*OF_MODULE.values(), *OF_TENSOR.values()):
+        for word in advice.replace("(", " ").replace(",", " ").replace(".T.", ".T").split():
+            owner, dot, name = word.rstrip(".:)").partition(".")
+            owners = {"ubridge": ub, "uhal": uhal, "x": ub.DeviceTensor}
+            if dot and owner in owners:
+                found = owners[owner]
+                for part in name.split("."):
+                    found = DeviceBuffer if part == "buffer" else getattr(found, part)
+
+
+@pytest.mark.parametrize("call", [ub.var, ub.std])
+def test_correction_is_another_name_of_ddof(
+    host: Device, rng: np.random.Generator, call: Any
+) -> None:
+    x = ub.asarray(rng.standard_normal((3, 5)).astype(np.float32))
+    expected = call(x, 1, ddof=1).to_numpy()
+    np.testing.assert_array_equal(call(x, 1, correction=1).to_numpy(), expected)
+    assert (call(x, 1, correction=0).to_numpy() < expected).all()
+    with pytest.raises(ArgumentValueError, match="expected ddof or correction, got both"):
+        call(x, 1, ddof=1, correction=0)
+    assert "correction" in inspect.signature(call).parameters
+
+
+def test_sums_keep_the_dtype_and_halves_leave_zero(host: Device) -> None:
+    """The guide for users of numpy says both, and names the functions with numpy's results."""
+    from ubridge import array_api
+
+    large = ub.full(2, 2**31 - 1, "i32")
+    assert large.sum().item() == -2 and large.sum(dtype="i64").item() == 2**32 - 2
+    assert array_api.sum(large).item() == 2**32 - 2
+    halves = ub.asarray([-2.5, -0.5, 0.5, 1.5, 2.5], "f32")
+    assert ub.round(halves).tolist() == [-3, -1, 1, 2, 3]
+    assert array_api.round(halves).tolist() == np.round(halves.to_numpy()).tolist()
+
+
+def test_an_unknown_keyword_names_the_parameters(host: Device) -> None:
+    calls: tuple[Any, ...] = (ub.sum, ub.DeviceTensor.sum, ub.exp, ub.conv2d, ub.take)
+    for call in calls:
+        with pytest.raises(ArgumentTypeError, match=r"expected \w+, .*, got nothing_like_it=\."):
+            call(ub.zeros(3), nothing_like_it=1)

@@ -1,0 +1,119 @@
+"""Advice for names of numpy, CuPy and PyTorch that ubridge lacks or spells differently."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from importlib.util import find_spec
+from types import ModuleType
+from typing import NoReturn
+
+
+def _each(table: dict[str, str]) -> dict[str, str]:
+    return {name: advice for names, advice in table.items() for name in names.split()}
+
+
+_FUNCTIONS = (
+    "argsort cos embedding exp flip floor gather gelu log log_softmax masked_fill matmul maximum "
+    "minimum relu round scatter sigmoid silu sin softmax sort split sqrt square take tanh topk "
+    "where"
+)
+"""Functions that are methods in PyTorch or numpy."""
+OF_MODULE = _each(
+    {
+        "Tensor ndarray to_gpu": "Write ubridge.array(values).",
+        "asnumpy": "Write x.to_numpy().",
+        "bmm dot mm": "Write ubridge.matmul(x, y).",
+        "cuda": 'Write uhal.Device("cuda"), and uhal.Stream(device=device) for its streams.',
+        "synchronize": "Write uhal.Device().synchronize().",
+        "nn": "Layers are functions, such as ubridge.linear(x, weight, bias).",
+        "autograd enable_grad grad no_grad": "ubridge computes no gradients.",
+        "manual_seed seed": "Pass seed= to ubridge.rand and ubridge.randn.",
+        "choice permutation randint": "Write ubridge.asarray(values) with numpy's random values.",
+        "allclose array_equal isclose": "Compare on the host: np.allclose(x.to_numpy(), values).",
+        "compile jit": "Record operations with a block: with ubridge.trace() as graph.",
+        "ElementwiseKernel RawKernel RawModule ReductionKernel": (
+            "Compile the source with uhal.compile, and load it with uhal.Module.from_bytes."
+        ),
+        "bfloat16 complex64 complex128 double float float16 float32 float64 half int int8 int16 "
+        "int32 int64 long uint8 uint16 uint32 uint64": (
+            'Write a dtype as a text, such as "f32", or as numpy\'s, np.float32.'
+        ),
+    }
+)
+"""Names in the package `ubridge`."""
+OF_TENSOR = _each(
+    {
+        "cpu get numpy": "Write x.to_numpy() for an array on the host.",
+        "cuda": 'Write x.to_device("cuda").',
+        "to": "Write x.to_device(device) or x.astype(dtype).",
+        "bfloat16 double float half int long type": 'Write x.astype(dtype), such as "f32".',
+        "dim": "Write x.ndim.",
+        "numel": "Write x.size.",
+        "view": "Write x.reshape(shape).",
+        "unsqueeze": "Write x.expand_dims(axis).",
+        "clone": "Write x.copy().",
+        "backward detach grad requires_grad requires_grad_": "ubridge computes no gradients.",
+        "t": "Write x.T.",
+        "data_ptr ptr gpudata": "Write x.buffer.as_device_ptr().",
+        "set copy_": "Write x.copy_from(source).",
+        "fill_ zero_": "Write x.fill(value).",
+        "add_ div_ mul_ sub_": "Write an operator, such as x += y.",
+        "dot mm bmm": "Write x @ y.",
+        **{name: f"Write ubridge.{name}(x, …)." for name in _FUNCTIONS.split()},
+    }
+)
+"""Names of a `DeviceTensor`."""
+_CALLED = {
+    "device": 'Write uhal.Device("cuda"), or pass device="cuda".',
+    "tensor": OF_MODULE["Tensor"],
+}
+"""Modules whose names are functions in PyTorch."""
+
+
+class NotCallable(ModuleType):
+    """A module with the name of a function of another library."""
+
+    def __call__(self, *given: object, **settings: object) -> NoReturn:
+        """Raise a `TypeError` that names the function instead."""
+        name = self.__name__.rpartition(".")[2]
+        raise TypeError(f"{self.__name__} is a module, no function. {_CALLED[name]}")
+
+
+def refuse_name(package: str, name: str, methods: Iterable[str]) -> NoReturn:
+    """Raise the error for a name that a package lacks; a traceback adds a similar name.
+
+    `methods` are names of a tensor.
+    """
+    advice = OF_MODULE.get(name, "")
+    if name in methods and not advice:
+        advice = f"Write x.{name}."
+    if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+        advice = f"Write import {package}.{name} first."
+    message = f"module {package!r} has no attribute {name!r}"
+    message = f"{message}. {advice}" if advice else message
+    raise AttributeError(message, name=name, obj=sys.modules[package])
+
+
+class Elsewhere:
+    """An attribute that objects of a class lack, with advice.
+
+    Unlike `__getattr__`, it does not slow other attributes down.
+    """
+
+    def __init__(self, name: str, advice: str) -> None:
+        """`advice` is a sentence for the error."""
+        self.name = name
+        self.advice = advice
+
+    def __get__(self, instance: object, owner: type) -> Elsewhere:
+        if instance is None:
+            return self
+        message = f"{owner.__name__!r} object has no attribute {self.name!r}. {self.advice}"
+        raise AttributeError(message, name=self.name, obj=instance)
+
+
+def refuse_calls(package: str) -> None:
+    """Let the package's modules with such names give advice when they are called."""
+    for name in _CALLED:
+        sys.modules[f"{package}.{name}"].__class__ = NotCallable
