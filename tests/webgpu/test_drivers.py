@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -12,8 +12,9 @@ import pytest
 
 import ubridge
 from opencl_backend import compile as opencl_compile
+from tests.children import run_program
 from tests.requirements import missing
-from uhal import Device, DeviceBuffer, Module
+from uhal import Device, DeviceBuffer, Module, as_dtype
 from uhal._float_checks import lost_floats
 from uhal.errors import LibraryNotFoundError
 
@@ -153,3 +154,39 @@ def rounded(exact: Fraction) -> np.float32:
 
 def test_the_doctor_finds_nothing_lost(device: Device) -> None:
     assert lost_floats(ubridge, device) == ()
+
+
+FLUSHING = """
+import ctypes
+libm = ctypes.CDLL("libm.so.6")
+state = (ctypes.c_uint32 * 8)()
+libm.fegetenv(state)
+state[7] |= 0x8040  # MXCSR: results and operands that are subnormal become 0
+libm.fesetenv(state)
+import numpy as np
+import ubridge
+from uhal import Device, as_dtype
+bits = np.arange(256, dtype="u1")
+names = "sqrt", "negative", "abs"
+with Device(0, "webgpu"):
+    x = ubridge.from_numpy(bits.view(as_dtype("f8e4m3").dtype))
+    for name in names:
+        print(*getattr(ubridge, name)(x).to_numpy().view("u1"))
+"""
+"""Threads of Mesa's driver inherit the mode of the thread that opens the device."""
+
+
+def test_small_numbers_of_f8_are_kept_where_subnormals_are_not(
+    software: Mapping[str, str],
+) -> None:
+    """f8e4m3 is read through subnormal numbers of f32, which drivers may take for 0."""
+    done = run_program(FLUSHING)
+    assert done.returncode == 0, done.stderr
+    got = [np.array(line.split(), "u1") for line in done.stdout.splitlines()]
+    bits = np.arange(256, dtype="u1")
+    x = bits.view(as_dtype("f8e4m3").dtype).astype("f4")
+    with np.errstate(invalid="ignore"):
+        expected = [np.sqrt(x), -x, abs(x)]
+    for found, exact in zip(got, expected, strict=True):
+        numbers = found.view(as_dtype("f8e4m3").dtype).astype("f4")
+        np.testing.assert_array_equal(numbers, exact.astype(as_dtype("f8e4m3").dtype).astype("f4"))

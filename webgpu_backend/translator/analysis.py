@@ -24,8 +24,9 @@ CASTS = frozenset((83, 117, 120, 121, 122, 124))
 """Casts of pointers: OpCopyObject, conversions, casts of their storage, OpBitcast."""
 IF_IN_STORAGE = 123
 """Returns the pointer if it points into memory of a given kind, else the null pointer."""
+CONTROL_BARRIER = 224
 _TAGS_OF_STORAGE = {5: ("binding", "indirect"), 4: ("shared",), 7: ("local",)}
-_BARRIERS_AND_HINTS = (224, 225, 228, 246, 247, 252, 254, 256, 257)
+_BARRIERS_AND_HINTS = (CONTROL_BARRIER, 225, 228, 246, 247, 252, 254, 256, 257)
 NO_RESULT = frozenset(
     (STORE, COPY_SIZED, BRANCH, BRANCH_IF, SWITCH, RETURN, UNREACHABLE, *_BARRIERS_AND_HINTS)
 )

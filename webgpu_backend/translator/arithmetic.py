@@ -19,6 +19,9 @@ _UNSIGNED = {172: ">", 174: ">=", 176: "<", 178: "<="}
 _SIGNED = {173: ">", 175: ">=", 177: "<", 179: "<="}
 _LOGICAL = {164: "==", 165: "!=", 166: "||", 167: "&&"}
 _NUMBER_OF_POINTER = 117
+_PRODUCT = 133
+_LEAST_POWER, _INFINITY, _FRACTION = 0x4B800000, 0x7F800000, 0x7FFFFF
+"""Bits of f32: 2^24, which makes all subnormal numbers normal; infinity; the fraction's mask."""
 _COPY, _NOT, _NEGATE, _NEGATE_FLOAT, _BITCAST, _LOGICAL_NOT = 83, 200, 126, 127, 124, 168
 
 _EXACT = {
@@ -275,6 +278,9 @@ class Arithmetic(Memory):
         if opcode in _FLOAT and self._is_compensation(words):
             left, right = (self._kept(one) for one in words[3:5])
             text = f"({left} {_FLOAT[opcode]} {right})"
+        elif opcode == _PRODUCT and self._is_raised(*words[3:5]):
+            self.need("raised")
+            text = f"raised(bitcast<u32>({self.value(a)}), {self.value(words[4])})"
         elif opcode in _FLOAT:
             text = f"({self.value(a)} {_FLOAT[opcode]} {self.value(words[4])})"
         elif opcode == _NEGATE_FLOAT:
@@ -294,6 +300,22 @@ class Arithmetic(Memory):
         else:
             refuse(f"instruction {opcode} on floats")
         return self._rounded(text, kind) if given == F16 or kind == F16 else text
+
+    def _is_raised(self, value: int, factor: int) -> bool:
+        """Whether bits may be a subnormal number, which a product makes a normal number.
+
+        Kernels read f8e4m3 this way, but drivers may take subnormal operands for 0.
+        """
+        one = self.analysis.definitions.get(value)
+        bits = self.kinds.constants.get(factor)
+        return (
+            one is not None
+            and one.opcode == _BITCAST
+            and isinstance(bits, int)
+            and self.kinds.kind_of(factor) == F32
+            and _LEAST_POWER <= bits < _INFINITY
+            and bits & _FRACTION == 0
+        )
 
     def _is_compensation(self, words: Words) -> bool:
         """Whether the result is a rounding error: one operand is a sum, the other its term."""

@@ -8,6 +8,8 @@ from webgpu_backend.translator.analysis import (
     ATOMICS,
     BRANCH,
     BRANCH_IF,
+    CONTROL_BARRIER,
+    COPY_SIZED,
     LOAD,
     NO_RESULT,
     PHI,
@@ -19,7 +21,7 @@ from webgpu_backend.translator.atomics import Atomics
 from webgpu_backend.translator.calls import Words
 from webgpu_backend.translator.kinds import I64, refuse
 
-_COPY_SIZED, _CONTROL_BARRIER, _MEMORY_BARRIER = 64, 224, 225
+_MEMORY_BARRIER = 225
 _EXTRACT, _INSERT, _COMPOSE, _SHUFFLE = 81, 82, 80, 79
 _WITH_CARRY = frozenset((149, 150, 151))
 """OpIAddCarry, OpISubBorrow, OpUMulExtended."""
@@ -33,7 +35,8 @@ class Instructions(Atomics):
     def code(self, block: int) -> list[str]:
         """Return the statements of a block, without its phis and its end."""
         out: list[str] = []
-        for opcode, words in self.analysis.blocks[block][:-1]:
+        for index, (opcode, words) in enumerate(self.analysis.blocks[block][:-1]):
+            self.place = block, index
             if opcode == PHI:
                 self._declare_phi(words)
             else:
@@ -61,11 +64,11 @@ class Instructions(Atomics):
     def _emit(self, opcode: int, words: Words, out: list[str]) -> None:
         if opcode in _LIFETIMES or opcode == _MEMORY_BARRIER:
             return  # a fence orders what WGSL's relaxed atomics and barriers order already
-        if opcode == _CONTROL_BARRIER:
-            out += ["workgroupBarrier();", "storageBarrier();"]
+        if opcode == CONTROL_BARRIER:
+            out += self.barriers.barriers_at(self.place)
         elif opcode == STORE:
             self.write_value(words, out)
-        elif opcode == _COPY_SIZED:
+        elif opcode == COPY_SIZED:
             self.copy(words, out)
         elif opcode in ATOMICS:
             self.atomic_operation(opcode, words, out)

@@ -41,6 +41,17 @@ fn negated(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ 0x80000000u); 
 fn absolute(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0x7fffffffu); }
 """,
     ),
+    # A number times a power of 2 from 2^24 on. Drivers may take a subnormal operand for 0.
+    "raised": (
+        (),
+        """
+fn raised(bits: u32, power: f32) -> f32 {
+  let small = f32(bits & 0x7fffffu) * ((power * 0x1p-100f) * 0x1p-49f);
+  let signed = bitcast<f32>(bitcast<u32>(small) | (bits & 0x80000000u));
+  return select(bitcast<f32>(bits) * power, signed, (bits & 0x7f800000u) == 0u);
+}
+""",
+    ),
     "half": (
         (),
         """

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from webgpu_backend.translator.analysis import LOAD, VARIABLE, Analysis, Root
+from webgpu_backend.translator.barriers import TWIN, Barriers, Place
 from webgpu_backend.translator.kinds import I64, Kind, refuse
 
+_LETTERS = {"indirect": "i", TWIN: "s"}
+"""First letters of names of arrays; other arrays have `r`."""
 _FIRST_ELEMENT = 1 << 31
 """First number after every possible identifier of a module."""
 
@@ -16,6 +19,9 @@ class Names:
         """Begin a text."""
         self.analysis = analysis
         self.kinds = analysis.kinds
+        self.barriers = Barriers(analysis)
+        self.place: Place = (0, 0)
+        """The instruction that is written."""
         self.needs: set[str] = set()
         """Functions of the library."""
         self.declared: dict[str, None] = {}
@@ -164,7 +170,7 @@ class Names:
     def root_name(self, root: Root) -> str:
         """Return the name of a root's array."""
         self.used_roots[root] = None
-        return f"i{root.id}" if root.tag == "indirect" else f"r{root.id}"
+        return f"{_LETTERS.get(root.tag, 'r')}{root.id}"
 
     def chain(self, base: int, indices: tuple[int, ...]) -> str:
         """Return the offset of the element at the end of a chain of indices."""

@@ -83,7 +83,7 @@ class Pointers(Aggregates):
             if self._beginning(pointer) != self.only_root(result).id:
                 refuse("a pointer that is read from memory, of which nothing is known")
             return
-        roots = self.real_roots(pointer)
+        roots = self._roots_here(pointer)
         offset, aligned = self.offset(pointer), self.alignment(words, 4)
         wide = self.is_wide(result) or kind.is_aggregate
         names: list[str] = []
@@ -99,6 +99,9 @@ class Pointers(Aggregates):
             self.keep(result, name, spelling, pointer, roots, texts, out)
         if kind.is_aggregate:
             self.parts_of[result] = names
+
+    def _roots_here(self, pointer: int) -> list[Root]:
+        return [self.barriers.root_at(self.place, root) for root in self.real_roots(pointer)]
 
     def _beginning(self, pointer: int) -> int:
         """Return the pointer before casts and zero indices, which points to the same byte."""
@@ -122,7 +125,7 @@ class Pointers(Aggregates):
         kind = self.kinds.kind(type_)
         if kind.tag == "pointer":
             refuse("a pointer that is written to memory")
-        roots = self.real_roots(pointer)
+        roots = self._roots_here(pointer)
         offset, aligned = self.offset(pointer), self.alignment(words, 3)
         texts = self.all_parts(value)
         scalars = self.kinds.scalars(type_)
