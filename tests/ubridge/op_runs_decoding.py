@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 import ubridge as ub
 from tests.ubridge.activation_data import exact_in_8_bits
@@ -13,6 +14,8 @@ from tests.ubridge.op_runs import Outcome, Trial, run, wide
 from tests.ubridge.operands import operand
 from ubridge.quantized import FORMATS
 from uhal.dtypes import as_dtype
+
+Ids = npt.NDArray[np.int64]
 
 
 @run("kv_append")
@@ -128,8 +131,13 @@ def paged_attention(t: Trial) -> Iterator[Outcome]:
     cap = float(t.rng.choice([0.0, 2.0]))
     query = t.x((tokens, heads, width))
     keys, values = (t.other((pages, page_size, kv_heads, width)) for _ in range(2))
+    sink_tokens = int(t.rng.choice([0, 1, t.length()]))
     bias = t.rng.standard_normal((heads, capacity)).astype(np.float32)
-    has_bias = bool(t.rng.integers(0, 2))
+    sinks = t.rng.standard_normal(heads).astype(np.float32)
+    # A token sees all keys, or random ones among the last 64.
+    ancestors = t.rng.integers(-(2**63), 2**63, tokens, np.int64)
+    ancestors[t.rng.random(tokens) < 0.3] = -1
+    has_bias, has_sinks, has_ancestors = (bool(one) for one in t.rng.integers(0, 2, 3))
     got = ub.paged_attention(
         query.tensor,
         keys.tensor,
@@ -139,7 +147,12 @@ def paged_attention(t: Trial) -> Iterator[Outcome]:
         window=window,
         cap=cap,
         bias=ub.asarray(bias, device=t.device) if has_bias else None,
+        sinks=ub.asarray(sinks, device=t.device) if has_sinks else None,
+        sink_tokens=sink_tokens,
+        ancestors=ub.asarray(ancestors, device=t.device) if has_ancestors else None,
     )
+    bits = ancestors if has_ancestors else None
+    shown, columns = _shown(places, capacity, window, sink_tokens, bits)
     # A token's keys and values, (tokens, capacity, heads, width).
     k, v = (
         np.repeat(
@@ -149,14 +162,35 @@ def paged_attention(t: Trial) -> Iterator[Outcome]:
     )
     scores = np.einsum("thw,tkhw->htk", wide(query), k) * 0.25
     scores = cap * np.tanh(scores / cap) if cap else scores
-    scores = scores + (bias[:, None] if has_bias else 0)
-    at, key = places[:, None], np.arange(capacity)
-    hidden = (key > at) | ((key <= at - window) if window else False)
-    shares = np.exp(np.where(hidden, -np.inf, scores - scores.max(-1, keepdims=True)))
-    shares /= np.maximum(shares.sum(-1, keepdims=True), np.finfo(np.longdouble).tiny)
+    scores = np.where(shown, scores + (bias[:, columns] if has_bias else 0), -np.inf)
+    # A sink is one more score without a value.
+    sink = np.where(has_sinks, sinks, -np.inf)[:, None, None]
+    most = np.maximum(scores.max(-1, keepdims=True), sink)
+    most = np.where(np.isinf(most), 0, most)
+    shares = np.exp(scores - most)
+    shares /= np.maximum(
+        shares.sum(-1, keepdims=True) + np.exp(sink - most), np.finfo(np.longdouble).tiny
+    )
+    scores = np.where(shown, scores, 0)
     exact = np.einsum("htk,tkhw->thw", shares, v)
     magnitude = np.einsum("htk,tkhw->thw", shares * (1 + abs(scores)), abs(v))
     yield Outcome(got.to_numpy(), exact, magnitude, capacity + width)
+
+
+def _shown(
+    places: Ids, capacity: int, window: int, sink_tokens: int, ancestors: Ids | None
+) -> tuple[npt.NDArray[np.bool_], Ids]:
+    """Return the keys that each token sees, and their numbers in the token's path."""
+    key = np.arange(capacity)
+    back = places[:, None] - key
+    shown = back >= 0
+    if ancestors is not None:
+        bits = ancestors[:, None] >> np.clip(back, 0, 63) & 1
+        shown &= (back > 63) | (bits == 1)
+    columns = np.cumsum(shown, 1) - 1
+    if window:
+        shown &= (columns > columns[:, -1:] - window) | (key < sink_tokens)
+    return shown, columns
 
 
 @run("quantized_matvec")

@@ -127,6 +127,118 @@ def test_pages_and_other_tokens_change_no_bit(device: Device, rng: np.random.Gen
         np.testing.assert_array_equal(alone, whole[:1])
 
 
+def test_blocks_that_share_keys_change_no_bit(device: Device, rng: np.random.Generator) -> None:
+    """A launch of few tokens splits the keys of a token; a launch of many tokens does not."""
+    row = row_of(device.backend)
+    row.require_images()
+    many = 4 * device.limits.processors
+    for dtype in ("f32", "f16", "bf16", "f64"):
+        if not row.has(PAGED_ATTENTION, dtype, None):
+            continue
+        given = Texts(device, rng, dtype, [int(one) for one in rng.integers(257, 900, 2)])
+        given.window = int(rng.choice([0, 3, 300]))
+        tokens = [
+            (text, int(rng.integers(given.lengths[text])))
+            for text in (int(one) for one in rng.integers(0, 2, 3))
+        ]
+        # Each token of the second launch repeats a token of the first.
+        together = given.attended(7, tokens * -(-many // len(tokens)))
+        for token, whole in zip(tokens, together[: len(tokens)], strict=True):
+            np.testing.assert_array_equal(given.attended(7, [token]), [whole])
+
+
+@dataclass
+class Tree:
+    """A text and drafted tokens behind it, each a child of the text's last token or of another."""
+
+    rng: np.random.Generator
+    length: int
+    nodes: int
+
+    def __post_init__(self) -> None:
+        self.parents = [int(self.rng.integers(-1, one)) for one in range(self.nodes)]
+
+    def path(self, node: int) -> list[int]:
+        """Return the places of the tokens that a node sees, with its own."""
+        own = []
+        while node >= 0:
+            own.append(self.length + node)
+            node = self.parents[node]
+        return [*range(self.length), *reversed(own)]
+
+    def ancestors(self) -> Ids:
+        """Return the nodes' bits for `paged_attention`."""
+        bits = []
+        for node in range(self.nodes):
+            at = self.length + node
+            hidden = set(range(at + 1)) - set(self.path(node))
+            bits.append(sum(1 << at - place for place in hidden))
+        return (~np.array(bits, np.uint64)).view(np.int64)
+
+
+@pytest.mark.parametrize("window", [0, 2, 5, 300])
+def test_nodes_of_a_tree_get_the_results_of_their_paths(
+    device: Device, rng: np.random.Generator, window: int
+) -> None:
+    """The text, its windows and ALiBi are the same as in a separate run of each path."""
+    row_of(device.backend).require_images()
+    for _ in range(rounds(1, 20)):
+        tree = Tree(rng, int(rng.integers(1, 300)), int(rng.integers(2, 65)))
+        count, heads, width = tree.length + tree.nodes, 2, 8
+        query, keys, values = (
+            rng.standard_normal((count, heads, width)).astype("f4") for _ in range(3)
+        )
+        size = 16
+        pages = -(-count // size)
+        bias = rng.standard_normal((heads, pages * size)).astype("f4")
+        sinks = rng.standard_normal(heads).astype("f4")
+        first = int(rng.integers(0, 4))
+
+        def attended(places: list[int], own: list[int], bits: Ids | None) -> Array:
+            pools = []
+            for one in (keys, values):
+                pool = np.zeros((pages * size, heads, width), "f4")
+                pool[: len(places)] = one[places]
+                pools.append(pool.reshape(pages, size, heads, width))
+            given = [query[[places[one] for one in own]], *pools]
+            tables = np.arange(pages)[None]
+            numbers = [tables, np.zeros(len(own), np.int64), np.array(own)]
+            return ub.paged_attention(
+                *(ub.asarray(one, device=device) for one in (*given, *numbers)),
+                window=window,
+                bias=ub.asarray(bias, device=device),
+                sinks=ub.asarray(sinks, device=device),
+                sink_tokens=first,
+                ancestors=None if bits is None else ub.asarray(bits, device=device),
+            ).to_numpy()
+
+        nodes = [tree.length + one for one in range(tree.nodes)]
+        together = attended(list(range(count)), nodes, tree.ancestors())
+        for node in rng.permutation(tree.nodes)[:3]:
+            path = tree.path(int(node))
+            alone = attended(path, [len(path) - 1], None)[0]
+            # Both sum the same products, at most one rounding each in another order.
+            bound = 4 * (len(path) + width) * 2.0**-24 * (1 + abs(values).max())
+            np.testing.assert_allclose(together[int(node)], alone, rtol=0, atol=bound)
+
+
+def test_a_hidden_key_may_have_any_value(device: Device, rng: np.random.Generator) -> None:
+    """Neither a hidden node nor a key between sinks and window adds a NaN."""
+    row_of(device.backend).require_images()
+    keys = rng.standard_normal((1, 16, 1, 8)).astype("f4")
+    keys[0, [5, 6, 7, 13]] = np.nan
+    given = [rng.standard_normal((1, 1, 8)), keys, keys]
+    numbers = [[[0]], [0], [15]]
+    got = ub.paged_attention(
+        *(ub.asarray(np.asarray(one, "f4"), device=device) for one in given),
+        *(ub.asarray(np.asarray(one, np.int64), device=device) for one in numbers),
+        window=6,
+        sink_tokens=5,
+        ancestors=ub.asarray(np.array([~(1 << 2)], np.int64), device=device),
+    )
+    assert np.isfinite(got.to_numpy()).all()
+
+
 def test_pages_give_the_bits_of_a_contiguous_cache(host: Device, rng: np.random.Generator) -> None:
     """Compare f64: for other dtypes, the host's kernels for caches add in another order."""
     given = Texts(host, rng, "f64", [int(one) for one in rng.integers(2, 600, 2)])
@@ -254,8 +366,14 @@ def test_operands_that_do_not_fit_are_refused(host: Device) -> None:
         ub.paged_attention(query, *[pool.astype("f16")] * 2, table, one, one)
     with pytest.raises(ArgumentTypeError, match="expected tables, sequences and positions of i64"):
         ub.paged_attention(query, pool, pool, table, narrow, one)
-    with pytest.raises(ArgumentValueError, match=r"expected a bias of f32 \(1, 4\)"):
+    with pytest.raises(ArgumentValueError, match=r"bias: expected f32 \(1, 4\), got f32 \(1, 2\)"):
         ub.paged_attention(query, pool, pool, table, one, one, bias=query[0, :, :2])
+    with pytest.raises(ArgumentValueError, match=r"sinks: expected f32 \(1,\), got f32 \(2,\)"):
+        ub.paged_attention(query, pool, pool, table, one, one, sinks=query[0, 0, :2])
+    with pytest.raises(ArgumentValueError, match=r"ancestors: expected i64 \(1,\), got u32 \(1,\)"):
+        ub.paged_attention(query, pool, pool, table, one, one, ancestors=narrow)
+    with pytest.raises(ArgumentValueError, match=r"sink_tokens: expected 0 to 2\*\*63 - 1"):
+        ub.paged_attention(query, pool, pool, table, one, one, sink_tokens=-1)
     with pytest.raises(ArgumentValueError, match="tables for fewer than"):
         wide = ub.zeros((1, 1 << 16, 1, 4), "f16", device=host)
         tables = ub.zeros((1, 1 << 15), "i64", device=host)

@@ -109,7 +109,7 @@ def _attended_cached(question: Question) -> Shape:
 
 
 def _attended_paged(question: Question) -> Shape:
-    query, keys, values, tables, sequences, positions, *biases = shapes(question)
+    query, keys, values, tables, sequences, positions, *more = shapes(question)
     require(
         len(query) == 3 and len(keys) == 4 and keys == values and len(tables) == 2,
         "paged_attention: expected queries of (tokens, heads, width), keys and values of (pages, "
@@ -145,12 +145,25 @@ def _attended_paged(question: Question) -> Shape:
             "paged_attention: expected tables, sequences and positions of i64, got "
             f"{dtypes[3]}, {dtypes[4]} and {dtypes[5]}"
         )
-    for dtype, bias in zip(dtypes[6:], biases, strict=True):
+    given, wanted = question.attribute("given"), {
+        "bias": (f32, (heads, capacity)),
+        "sinks": (f32, (heads,)),
+        "ancestors": (i64, (tokens,)),
+    }
+    names = [one for one in wanted if one in str(given).split()]
+    require(
+        given == " ".join(names) and len(names) == len(more),
+        f"paged_attention: expected the names of {len(more)} operands among "
+        f"{', '.join(wanted)}, got {given!r:.80}",
+    )
+    for name, dtype, shape in zip(names, dtypes[6:], more, strict=True):
+        kind, fitting = wanted[name]
         require(
-            dtype is f32 and bias == (heads, capacity),
-            f"paged_attention: expected a bias of f32 {(heads, capacity)}, got {dtype} {bias}",
+            dtype is kind and shape == fitting,
+            f"paged_attention, {name}: expected {kind} {fitting}, got {dtype} {tuple(shape)}",
         )
-    require_counts("paged_attention: the window", question.attribute("window"))
+    for name in ("window", "sink_tokens"):
+        require_counts(f"paged_attention, {name}", question.attribute(name))
     flag(question, "is_bounded")
     return query
 
@@ -308,12 +321,12 @@ PAGED_ATTENTION = define(
     "paged_attention",
     Family(
         "paged_attention",
-        "query keys values tables sequences positions [bias]",
+        "query keys values tables sequences positions [bias] [sinks] [ancestors]",
         "shape of query",
         rule=_attended_paged,
-        kinds="T * * i64 i64 i64 f32 -> T",
-        packed=7,
-        attributes="window is_bounded",
+        kinds="T * * i64 i64 i64 * * * -> T",
+        packed=9,
+        attributes="window sink_tokens is_bounded given",
         accuracy=OF_PRODUCT,
         numbers="scale cap",
     ),

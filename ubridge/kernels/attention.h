@@ -1,16 +1,17 @@
 // The core of attention kernels: one query over some keys, one block of work-items.
 //
-// Each work-item first scores one key at a time, then adds up some columns of the result. Earlier
-// sums are rescaled when a larger score turns up (online softmax). Everything is computed in f32,
-// or f64 for f64. Kinds of keys, places, scores and results are classes.
+// Keys are processed in runs of MAX_KEYS, whose first key is a multiple of MAX_KEYS. In a run, each
+// work-item first scores some keys, then adds up some columns of the values. A run has its own
+// largest score, to which its sums are relative. Runs are joined in the order of keys (online
+// softmax). So the bits of a result do not depend on how many blocks share the keys. Everything is
+// computed in f32, or f64 for f64. Kinds of keys, places, scores and results are classes.
 #ifndef UBRIDGE_ATTENTION_H
 #define UBRIDGE_ATTENTION_H
 
+#include "attention_parts.h"
 #include "number.h"
 
 #include <math.h>
-
-#include <uhal/report.h>
 
 enum : u32 { MAX_HEAD_DIM = 256, MAX_KEYS = 256 };
 
@@ -18,6 +19,8 @@ DEVICE_FUNCTION f32 exponential(f32 x) { return expf(x); }
 DEVICE_FUNCTION f64 exponential(f64 x) { return exp(x); }
 DEVICE_FUNCTION f32 hyperbolic_tangent(f32 x) { return tanhf(x); }
 DEVICE_FUNCTION f64 hyperbolic_tangent(f64 x) { return tanh(x); }
+DEVICE_FUNCTION f32 multiply_add(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
+DEVICE_FUNCTION f64 multiply_add(f64 a, f64 b, f64 c) { return fma(a, b, c); }
 
 template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T *b) {
 #if KERNEL_ON_GPU
@@ -54,11 +57,41 @@ template <class C> struct Bounded {
     }
 };
 
-// Writes the result of a query.
-template <class T> struct Whole {
+// Writes the result of a query to `out`. With `parts` it writes the query's sums over some keys
+// there, their total and their largest score, for `merge`.
+template <class T> struct Target {
     T *out;
-    DEVICE_METHOD void operator()(u32 column, Compute<T> sum, Compute<T> total, Compute<T>) const {
-        out[column] = narrow<T>(total == Compute<T>(0) ? Compute<T>(0) : sum / total);
+    Compute<T> *parts;
+    u32 head_dim;
+    DEVICE_METHOD void operator()(u32 column, Compute<T> sum, Compute<T> total,
+                                  Compute<T> largest) const {
+        if (parts == nullptr) {
+            out[column] = narrow<T>(total == Compute<T>(0) ? Compute<T>(0) : sum / total);
+            return;
+        }
+        parts[column] = sum;
+        if (column == 0) {
+            parts[head_dim] = total;
+            parts[head_dim + 1] = largest;
+        }
+    }
+};
+
+// The factors of two sums in their joint sum, which is relative to the larger score of both.
+template <class C> struct Joint {
+    C largest, kept, share;
+
+    DEVICE_METHOD Joint(C before, C added) {
+        const bool is_above = added > before || is_nan(added);
+        largest = is_above ? added : before;
+        // Sums without a visible key count nothing: the difference of two infinities is NaN.
+        const C down = is_above ? before - added : added - before;
+        const C less = largest == -C(INFINITY) ? C(0) : exponential(down);
+        kept = is_above ? less : C(1);
+        share = is_above ? C(1) : less;
+    }
+    DEVICE_METHOD C operator()(C before, C added) const {
+        return multiply_add(added, share, before * kept);
     }
 };
 
@@ -72,112 +105,29 @@ template <class T> struct Rows {
     DEVICE_METHOD Compute<T> scaled(Compute<T> number, u64) const { return number; }
 };
 
-// Keys in pages. Shared memory holds the start of each key, for all columns of the values.
-struct Paged {
-    enum : u32 { NOTED = MAX_KEYS };
-    const i64 *table;
-    const char *entry;
-    u64 pages;
-    u32 page_size;
+// Keys one after the other: the address of a key is computed at each use.
+struct Contiguous {
+    enum : u32 { NOTED = 1 };
     u64 step;
 
-    DEVICE_METHOD bool note(u64 *places, u32 i, u64 key) const {
-        const u32 index = u32(key) / page_size;
-        const i64 page = table[index];
-        const bool is_there = page >= 0 && u64(page) < pages;
-        if (!is_there)
-            report_index(entry, index, page, pages);
-        places[i] = is_there ? (u64(page) * page_size + u32(key) % page_size) * step : 0;
-        return is_there;
-    }
-    DEVICE_METHOD u64 noted(const u64 *places, u32 i, u64) const { return places[i]; }
+    DEVICE_METHOD bool note(u64 *, u32, u64) const { return true; }
+    DEVICE_METHOD u64 noted(const u64 *, u32, u64 key) const { return key * step; }
 };
 
-// A query over the keys from `begin` up to `end`.
-template <class T, class Keys, class Places, class Score, class Result>
-DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, Keys k, Keys v, Places places,
-                            u64 begin, u64 end, u32 head_dim, Score score, Result result) {
-    typedef Compute<T> C;
-    SHARED(C, query, MAX_HEAD_DIM);
-    SHARED(C, sums, MAX_HEAD_DIM);
-    SHARED(C, scores, MAX_KEYS);
-    SHARED(u64, noted, Places::NOTED);
-    const u32 most = threads < MAX_KEYS ? threads : u32(MAX_KEYS);
-    THREADS_OF(block, t) {
-        for (u32 i = t; i < head_dim; i += threads) {
-            query[i] = widen(q[i]);
-            sums[i] = C(0);
-        }
-    }
-    BARRIER();
-    C largest = -C(INFINITY);
-    C total = 0;
-    ROLLED for (u64 first = begin; first < end; first += most) {
-        const u32 count = end - first < most ? u32(end - first) : most;
-        THREADS_OF(block, t) {
-            if (t < count) {
-                const u64 key = first + t;
-                const bool is_there = places.note(noted, t, key);
-                const u64 at = places.noted(noted, t, key);
-                const C product = k.scaled(dot(head_dim, query, k.row(at)), at);
-                scores[t] = is_there ? score(key, product) : -C(INFINITY);
-            }
-        }
-        BARRIER();
-        // Every work-item computes the same maximum itself, since there are few scores.
-        C above = largest;
-        for (u32 i = 0; i < count; ++i)
-            above = maximum(above, scores[i]);
-        // All keys so far are masked; their scores must not become NaN.
-        const C base = above == -C(INFINITY) ? C(0) : above;
-        const C kept = exponential(largest - base);
-        BARRIER();
-        THREADS_OF(block, t) {
-            if (t < count)
-                scores[t] = exponential(scores[t] - base);
-        }
-        BARRIER();
-        C added = 0;
-        for (u32 i = 0; i < count; ++i)
-            added += scores[i];
-        total = total * kept + added;
-        largest = above;
-#if KERNEL_ON_GPU
-        THREADS_OF(block, t) {
-            for (u32 column = t; column < head_dim; column += threads) {
-                C sum = sums[column] * kept;
-                for (u32 i = 0; i < count; ++i) {
-                    const u64 at = places.noted(noted, i, first + i);
-                    sum += v.scaled(scores[i], at) * widen(v.row(at)[column]);
-                }
-                sums[column] = sum;
-            }
-        }
-#else
-        for (u32 column = 0; column < head_dim; ++column)
-            sums[column] *= kept;
-        for (u32 i = 0; i < count; ++i) {
-            const u64 at = places.noted(noted, i, first + i);
-            const auto *const values = v.row(at);
-            const C share = v.scaled(scores[i], at);
-            UHAL_INDEPENDENT
-            for (u32 column = 0; column < head_dim; ++column)
-                sums[column] += share * widen(values[column]);
-        }
-#endif
-        BARRIER();
-    }
-    THREADS_OF(block, t) {
-        for (u32 i = t; i < head_dim; i += threads)
-            result(i, sums[i], total, largest);
-    }
-}
-
-// The keys that a query of a cache sees.
-struct Seen {
+// A query that sees all keys from `begin` up to `end`.
+struct Span {
     u64 begin;
     u64 end;
 
+    // The first visible key from `key` on.
+    DEVICE_METHOD u64 from(u64 key) const { return key < begin ? begin : key; }
+    DEVICE_METHOD bool sees(u64) const { return true; }
+    // The key's number among the visible keys and those before a window, for its bias.
+    DEVICE_METHOD u64 column(u64 key) const { return key; }
+};
+
+// A query of a cache sees the keys up to its own, and with a window the last ones.
+struct Seen : Span {
     DEVICE_METHOD Seen(i64 place, u64 capacity, u64 window) {
         const u64 own = place < 0 ? 0 : u64(place) + 1;
         end = own < capacity ? own : capacity;
@@ -185,43 +135,138 @@ struct Seen {
     }
 };
 
-// Tokens of several texts, and the pages of their keys.
-struct Texts {
-    const char *entry;
-    const i64 *tables, *sequences, *positions;
-    const f32 *bias;
-    u32 heads, kv_heads, head_dim;
-    u64 pages;
-    u32 page_size;
-    u64 table_rows, table_pages, window;
-    f64 scale, cap;
-};
-
-// A head of a token over the pages of its text.
-template <class T, class Keys>
-DEVICE_FUNCTION void attend_paged(BLOCK block, u32 threads, const T *q, Keys k, Keys v, T *out,
-                                  u64 row, const Texts &texts) {
+// A query over the visible keys from `first` up to `last`. `sink` is a score without a value,
+// -infinity for none.
+template <class T, class Keys, class Places, class Visible, class Score>
+DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, Keys k, Keys v, Places places,
+                            const Visible &visible, u64 first, u64 last, u32 head_dim, Score score,
+                            Compute<T> sink, Target<T> target) {
     typedef Compute<T> C;
-    const u64 token = row / texts.heads;
-    const u32 head = u32(row % texts.heads);
-    const u64 capacity = texts.table_pages * texts.page_size;
-    const i64 sequence = texts.sequences[token];
-    const i64 position = texts.positions[token];
-    const bool is_there = position < 0 || (sequence >= 0 && u64(sequence) < texts.table_rows);
-    if (!is_there)
-        report_index(texts.entry, token, sequence, texts.table_rows);
-    else if (position >= i64(capacity))
-        report_index(texts.entry, token, position, capacity);
-    const Seen seen(is_there ? position : -1, capacity, texts.window);
-    const u32 size = Keys::size(texts.head_dim);
-    const Paged places{texts.tables +
-                           (is_there && position >= 0 ? sequence : 0) * texts.table_pages,
-                       texts.entry, texts.pages, texts.page_size, u64(texts.kv_heads) * size};
-    const u64 kv = u64(head / (texts.heads / texts.kv_heads)) * size;
-    const f32 *const own = texts.bias == nullptr ? texts.bias : texts.bias + head * capacity;
-    attend(block, threads, q + row * texts.head_dim, k.from(kv), v.from(kv), places, seen.begin,
-           seen.end, texts.head_dim, Bounded<C>{own, C(texts.scale), C(texts.cap)},
-           Whole<T>{out + row * texts.head_dim});
+    SHARED(C, query, MAX_HEAD_DIM);
+    SHARED(C, sums, MAX_HEAD_DIM);
+    SHARED(C, scores, MAX_KEYS);
+    SHARED(u64, noted, Places::NOTED);
+    THREADS_OF(block, t) {
+        for (u32 i = t; i < head_dim; i += threads) {
+            query[i] = widen(q[i]);
+            sums[i] = C(0);
+        }
+    }
+    BARRIER();
+    C largest = sink;
+    C total = sink == -C(INFINITY) ? C(0) : C(1);
+    ROLLED for (u64 begin = visible.from(first); begin < last;) {
+        const u64 next = begin - begin % MAX_KEYS + MAX_KEYS;
+        const u32 count = u32((next < last ? next : last) - begin);
+        THREADS_OF(block, t) {
+            for (u32 i = t; i < count; i += threads) {
+                const u64 key = begin + i;
+                const bool is_visible = visible.sees(key);
+                // A hidden key may have any value. The query's own value is added 0 times instead.
+                const bool is_there = places.note(noted, i, is_visible ? key : visible.end - 1);
+                scores[i] = -C(INFINITY);
+                if (is_visible && is_there) {
+                    const u64 at = places.noted(noted, i, key);
+                    const C product = k.scaled(dot(head_dim, query, k.row(at)), at);
+                    scores[i] = score(visible.column(key), product);
+                }
+            }
+        }
+        BARRIER();
+        // Every work-item computes the same maximum itself, since there are few scores.
+        C above = -C(INFINITY);
+        for (u32 i = 0; i < count; ++i)
+            above = maximum(above, scores[i]);
+        // All keys of the run are masked; their scores must not become NaN.
+        const C base = above == -C(INFINITY) ? C(0) : above;
+        BARRIER();
+        THREADS_OF(block, t) {
+            for (u32 i = t; i < count; i += threads)
+                scores[i] = exponential(scores[i] - base);
+        }
+        BARRIER();
+        C added = 0;
+        for (u32 i = 0; i < count; ++i)
+            added += scores[i];
+        const Joint<C> joint(largest, above);
+        total = joint(total, added);
+        largest = joint.largest;
+#if KERNEL_ON_GPU
+        THREADS_OF(block, t) {
+            for (u32 column = t; column < head_dim; column += threads) {
+                C sum = 0;
+                for (u32 i = 0; i < count; ++i) {
+                    const u64 at = places.noted(noted, i, begin + i);
+                    sum += v.scaled(scores[i], at) * widen(v.row(at)[column]);
+                }
+                sums[column] = joint(sums[column], sum);
+            }
+        }
+#else
+        C own[MAX_HEAD_DIM];
+        for (u32 column = 0; column < head_dim; ++column)
+            own[column] = C(0);
+        for (u32 i = 0; i < count; ++i) {
+            const u64 at = places.noted(noted, i, begin + i);
+            const auto *const values = v.row(at);
+            const C share = v.scaled(scores[i], at);
+            UHAL_INDEPENDENT
+            for (u32 column = 0; column < head_dim; ++column)
+                own[column] += share * widen(values[column]);
+        }
+        UHAL_INDEPENDENT
+        for (u32 column = 0; column < head_dim; ++column)
+            sums[column] = joint(sums[column], own[column]);
+#endif
+        BARRIER();
+        begin = visible.from(next);
+    }
+    THREADS_OF(block, t) {
+        for (u32 i = t; i < head_dim; i += threads)
+            target(i, sums[i], total, largest);
+    }
+}
+
+// A query over all visible keys. With several splits, a block takes `split` keys and leaves its
+// part in `parts`; a block without visible keys leaves nothing.
+template <class T, class Keys, class Places, class Visible, class Score>
+DEVICE_FUNCTION void attend_split(BLOCK block, u32 threads, u32 index, u32 splits, u64 split,
+                                  const T *q, Keys k, Keys v, Places places, const Visible &visible,
+                                  u32 head_dim, Score score, Compute<T> sink, T *out,
+                                  Compute<T> *parts) {
+    const bool is_whole = splits == 1;
+    const u64 first = is_whole ? 0 : index * split;
+    const u64 next = first + split;
+    const u64 last = is_whole || visible.end < next ? visible.end : next;
+    Compute<T> *const own = is_whole ? nullptr : parts + u64(index) * part_width(head_dim);
+    if (is_whole || visible.from(first) < last)
+        attend(block, threads, q, k, v, places, visible, first, last, head_dim, score,
+               is_whole ? sink : -Compute<T>(INFINITY), Target<T>{out, own, head_dim});
+}
+
+// Joins the parts of a query in order; part p has the visible keys from p * split on.
+template <class T, class Visible>
+DEVICE_FUNCTION void merge(BLOCK block, u32 threads, const Compute<T> *parts, T *out,
+                           const Visible &visible, u64 split, u32 head_dim, Compute<T> sink) {
+    typedef Compute<T> C;
+    const u64 width = part_width(head_dim);
+    THREADS_OF(block, t) {
+        for (u32 column = t; column < head_dim; column += threads) {
+            C largest = sink;
+            C total = sink == -C(INFINITY) ? C(0) : C(1);
+            C sum = 0;
+            ROLLED for (u64 key = visible.from(0); key < visible.end;) {
+                const u64 part = key / split;
+                const C *const own = parts + part * width;
+                const Joint<C> joint(largest, own[head_dim + 1]);
+                sum = joint(sum, own[column]);
+                total = joint(total, own[head_dim]);
+                largest = joint.largest;
+                key = visible.from((part + 1) * split);
+            }
+            Target<T>{out, nullptr, head_dim}(column, sum, total, largest);
+        }
+    }
 }
 
 #endif

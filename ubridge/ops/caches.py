@@ -222,20 +222,28 @@ def plan_paged_attention(
     window: int = 0,
     cap: float = 0.0,
     bias: Value | None = None,
+    sinks: Value | None = None,
+    sink_tokens: int = 0,
+    ancestors: Value | None = None,
 ) -> Plan:
     """Plan attention over pages; the device reads tables, sequences and positions."""
     name = PAGED_ATTENTION.name
-    given = [query, keys, values, tables, sequences, positions]
-    given += [] if bias is None else [bias]
+    optional = {"bias": bias, "sinks": sinks, "ancestors": ancestors}
+    more = {what: one for what, one in optional.items() if one is not None}
+    given = [query, keys, values, tables, sequences, positions, *more.values()]
     require_tensors(name, *given)
     require_one_device(name, *given)
-    window = whole_number(f"{name}, window", window)
     for number in (cap, 0.0 if scale is None else scale):
         require_number(name, number)
     factor = (prod(query.shape[-1:]) or 1) ** -0.5 if scale is None else scale
     numbers = (factor, float(cap))
     operands = [contiguous(one) for one in given]
-    settings: dict[str, Any] = {"window": window, "is_bounded": cap != 0}
+    settings: dict[str, Any] = {
+        "window": whole_number(f"{name}, window", window),
+        "sink_tokens": whole_number(f"{name}, sink_tokens", sink_tokens),
+        "is_bounded": cap != 0,
+        "given": " ".join(more),
+    }
     return ask(PAGED_ATTENTION, operands, query._dtype, None, numbers, **settings)
 
 
@@ -252,6 +260,9 @@ def paged_attention(
     window: int = 0,
     cap: float = 0.0,
     bias: Tensor | None = None,
+    sinks: Tensor | None = None,
+    sink_tokens: int = 0,
+    ancestors: Tensor | None = None,
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the attention of several sequences' tokens to pages of keys.
@@ -266,11 +277,32 @@ def paged_attention(
 
     The keys are summed in the order of positions: neither the pages nor the other tokens change a
     result's bits. `scale`, `window`, `cap` and `bias` work as in `cached_attention`; `bias` is f32
-    (heads, page size * pages of a sequence). Raises `ArgumentValueError` for inconsistent shapes
-    and a width above 256, `NotSupportedError` on GCUs.
+    (heads, page size * pages of a sequence).
+
+    Attention sinks: `sinks`, f32 (heads,), adds a score to each head's softmax, without a value.
+    With a window, a token also sees the first `sink_tokens` keys.
+
+    Trees: `ancestors`, i64 (tokens,), has 64 bits for each token. Bit j tells whether the token
+    sees the key j places before its own; it sees all keys further back. So each drafted token of a
+    tree sees the text and its own path. The window and the bias count only the keys of the path.
+
+    Raises `ArgumentValueError` for inconsistent shapes and a width above 256, `NotSupportedError`
+    on GCUs.
     """
     plan = plan_paged_attention(
-        query, keys, values, tables, sequences, positions, scale, window, cap, bias
+        query,
+        keys,
+        values,
+        tables,
+        sequences,
+        positions,
+        scale,
+        window,
+        cap,
+        bias,
+        sinks,
+        sink_tokens,
+        ancestors,
     )
     return run(plan, None, stream)
 

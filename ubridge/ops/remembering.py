@@ -47,7 +47,7 @@ class _Given:
         return _Given(self.index, self.start + part.start)
 
 
-_GIVEN = tuple(_Given(index) for index in range(8))
+_GIVEN = tuple(_Given(index) for index in range(16))
 
 
 def answering(plan: Callable[..., Value], changes: bool = False) -> Callable[..., Answer | None]:

@@ -30,8 +30,9 @@ from ubridge.device.images import has_module
 from ubridge.prepare.candle.packing import packs
 from uhal.dtypes import f32, f64
 
-_APPEND_8 = KernelDef("pages_8", BY_IDS, strided)
-_ATTENTION_8 = KernelDef("pages_8", BY_IDS, block_per_part)
+_APPEND_8 = KernelDef("pages", BY_IDS, strided)
+_ATTENTION_8 = KernelDef("pages", BY_IDS, block_per_part)
+_MERGE_PAGED = KernelDef("pages", "sdpa_paged_merge_{dtype}", wide_block_per_row)
 _MERGE = KernelDef("attention", "sdpa_merge_{dtype}", wide_block_per_row)
 PACKED_ATTENTION = "attention_packed"
 PACKED_ROWS = 64
@@ -40,7 +41,9 @@ _WORK_ITEMS = 256
 """Work-items of a block of packed attention; the runtime recognizes short launches by their
 number."""
 SPLIT = 256
-"""Keys of a cache per block when a launch has a single token."""
+"""Keys of a cache per block when a launch has a single token; keys of a run of pages."""
+_FILLING = 4
+"""Blocks per processor from which attention over pages does not split the keys of a token."""
 TENSOR_ATTENTION = "attention_tensor"
 TILED_ATTENTION = "attention_tiles"
 """For f32: no tensor core computes f32 products exactly enough."""
@@ -263,13 +266,21 @@ def _cached_attention(question: Question, steps: Steps) -> None:
 
 
 def _paged_attention(question: Question, steps: Steps) -> None:
-    query, keys, values, tables, sequences, positions, *biases = steps.operands
+    """Add attention over pages; few tokens share their keys among blocks, with the same bits."""
+    query, keys, values, tables, sequences, positions, *more = steps.operands
     tokens, heads, width = question.shape
     pages, page_size, kv_heads, _ = question.layout(1).shape
     table_rows, table_pages = question.layout(3).shape
+    given = dict(zip(question.attribute("given").split(), more, strict=True))
+    capacity, rows, limits = table_pages * page_size, tokens * heads, steps.limits
+    splits = -(-capacity // SPLIT)
+    if rows >= _FILLING * limits.processors or splits > limits.max_grid[1]:
+        splits = 1
+    wide = f64 if query.dtype is f64 else f32
+    parts = steps.scratch(rows * splits * part_width(width), wide) if splits > 1 else None
     is_short = keys.dtype in PAGES_OF_BYTES
     steps.launch(
-        (tokens * heads, 1),
+        (rows, splits),
         query.dtype,
         keys.dtype if is_short else None,
         _ATTENTION_8 if is_short else None,
@@ -279,8 +290,11 @@ def _paged_attention(question: Question, steps: Steps) -> None:
         tables=tables,
         sequences=sequences,
         positions=positions,
-        bias=biases[0] if biases else None,
+        ancestors=given.get("ancestors"),
+        bias=given.get("bias"),
+        sinks=given.get("sinks"),
         out=steps.result,
+        parts=parts,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=width,
@@ -289,8 +303,30 @@ def _paged_attention(question: Question, steps: Steps) -> None:
         table_rows=table_rows,
         table_pages=table_pages,
         window=question.attribute("window"),
+        sink_tokens=question.attribute("sink_tokens"),
         scale=steps.number(0),
         cap=steps.number(1),
+    )
+    if splits == 1:
+        return
+    steps.launch(
+        (rows, width),
+        None,
+        None,
+        _MERGE_PAGED,
+        parts=parts,
+        sequences=sequences,
+        positions=positions,
+        ancestors=given.get("ancestors"),
+        sinks=given.get("sinks"),
+        out=steps.result,
+        heads=heads,
+        head_dim=width,
+        table_rows=table_rows,
+        capacity=capacity,
+        window=question.attribute("window"),
+        sink_tokens=question.attribute("sink_tokens"),
+        splits=splits,
     )
 
 
@@ -363,9 +399,7 @@ def _attention_in_tiles(
     rows = heads // kv_heads * queries
     is_shared = rows <= _SHARED_ROWS
     splits = max(1, -(-keys // SPLIT)) if queries == 1 else 1
-    parts = None
-    if splits > 1:
-        parts = steps.scratch(batch * heads * splits * part_width(width), f32)
+    parts = steps.scratch(batch * heads * splits * part_width(width), f32) if splits > 1 else None
     query, key, value = steps.operands[:3]
     widest, tile_rows = next(
         one for one in zip(_TILE_WIDTHS, _TILE_ROWS[module], strict=True) if width <= one[0]
@@ -436,7 +470,7 @@ def _packed_attention(question: Question, steps: Steps) -> None:
 LOWERINGS: Lowerings = {
     ATTENTION: Launches(_attention, KernelDef("attention", PLAIN, wide_block_per_row)),
     CACHED_ATTENTION: Launches(_cached_attention, KernelDef("attention", PLAIN, block_per_part)),
-    PAGED_ATTENTION: Launches(_paged_attention, KernelDef("attention", PLAIN, block_per_part)),
+    PAGED_ATTENTION: Launches(_paged_attention, KernelDef("pages", PLAIN, block_per_part)),
     PAGED_APPEND: Launches(_paged_append, KernelDef("decode", PLAIN, strided)),
     KV_CONCAT: Launches(_kv_concat, KernelDef("fused", PLAIN, strided)),
     KV_APPEND: Launches(_kv_append, KernelDef("decode", PLAIN, strided)),
