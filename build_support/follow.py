@@ -103,7 +103,7 @@ def environment_of(clone: Path) -> dict[str, str]:
         if not name.startswith(("UHAL_", "PYTHON")) and name not in ("VIRTUAL_ENV", "MAKEFLAGS")
     }
     # Containers run as root, which Open MPI asks to confirm.
-    root = {f"PRTE_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")}
+    root = {f"OMPI_ALLOW_RUN_AS_ROOT{end}": "1" for end in ("", "_CONFIRM")}
     return {**kept, **root, "PATH": os.pathsep.join([str(clone / ".venv" / "bin"), *folders])}
 
 
