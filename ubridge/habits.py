@@ -112,6 +112,10 @@ class Elsewhere:
         message = f"{owner.__name__!r} object has no attribute {self.name!r}. {self.advice}"
         raise AttributeError(message, name=self.name, obj=instance)
 
+    def __repr__(self) -> str:
+        # `help` shows it beside the attributes that exist.
+        return f"<absent: {self.advice}>"
+
 
 def refuse_calls(package: str) -> None:
     """Let the package's modules with such names give advice when they are called."""

@@ -24,6 +24,7 @@ from sphinx.pycode import ModuleAnalyzer
 from build_support.site import compiled
 from build_support.site.names import BLOCK, home, public_names, shown
 from build_support.site.signatures import written_signature
+from ubridge.habits import Elsewhere
 
 NAMES = Path("reference", "names")
 """Folder of the names' pages, in the folder of pages."""
@@ -39,6 +40,7 @@ def connect(app: Sphinx) -> None:
     app.connect("build-finished", lambda app, error: remove_pages(Path(app.srcdir)))
     app.connect("autodoc-process-bases", _without_object)
     app.connect("autodoc-process-signature", _with_aliases)
+    app.connect("autodoc-skip-member", _without_advice)
 
 
 def _without_object(
@@ -46,6 +48,13 @@ def _without_object(
 ) -> None:
     if bases == [object]:
         bases[:] = []
+
+
+def _without_advice(
+    app: Sphinx, kind: str, name: str, found: object, is_skipped: bool, options: object
+) -> bool | None:
+    """Leave out the names that a class has only for their errors."""
+    return True if isinstance(found, Elsewhere) else None
 
 
 def _with_aliases(
