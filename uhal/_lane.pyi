@@ -40,7 +40,7 @@ def note_python_slots(addresses: Iterable[int]) -> None:
     """Register addresses of Python functions, before a hot table has them."""
 
 def slot_prototypes() -> dict[str, tuple[str, str]]:
-    """Slot name to (`required` or `optional`, C parameter list) as `hot_table.h` states them."""
+    """Maps a slot's name to (`required` or `optional`, C parameters) as `hot_table.h` states."""
 
 @final
 class HotTable:

@@ -108,7 +108,7 @@ class LoadedModule:
     handle: int
     chosen: Chosen
     signatures: Mapping[str, Signature] = field(default_factory=dict)
-    """Entry name to the parameters the image itself describes, in the image's order.
+    """Maps an entry's name to the parameters that the image itself describes, in the image's order.
 
     The mapping may be lazy: `uhal` looks up one entry at a time.
     """
@@ -147,11 +147,11 @@ class SlotTable(Protocol):
 
     @property
     def slots(self) -> dict[str, int]:
-        """Slot name to address; 0 where the vendor has no such function."""
+        """Maps a slot's name to its address, or to 0 where the vendor has no such function."""
 
     @property
     def names(self) -> dict[str, str]:
-        """Slot name to the vendor's function, for error messages."""
+        """Maps a slot's name to the vendor's function, for error messages."""
 
 
 class Backend(ABC):

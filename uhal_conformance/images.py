@@ -35,7 +35,7 @@ def image_for(
     """Return an image of one of the suite's kernels.
 
     `given` is a folder with an image of every kernel, named after its source; sidecars lie beside
-    the images. `folder` keeps what is compiled here. Raises `NoImageError`.
+    the images. `folder` keeps compiled files. Raises `NoImageError`.
     """
     if given is not None:
         return _only(given, source, f"--images {given}")

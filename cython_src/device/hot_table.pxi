@@ -17,9 +17,9 @@ cdef class HotTable:
     cdef uhal_hot_table *table
     cdef bint runs_python   # a slot is a Python function, and other threads run while it does
     cdef readonly dict slots
-    """Slot name to address; 0 if the vendor lacks the function."""
+    """Maps a slot's name to its address, or to 0 if the vendor lacks the function."""
     cdef readonly dict names
-    """Slot name to the vendor's function, for error messages."""
+    """Maps a slot's name to the vendor's function, for error messages."""
 
     def __cinit__(
         self, slots, *, int not_ready, int out_of_memory, sticky=(), names=None,
@@ -66,7 +66,7 @@ def note_python_slots(addresses):
 
 
 def slot_prototypes():
-    """Slot name to (`required` or `optional`, C parameter list) as hot_table.h states them."""
+    """Maps a slot's name to (`required` or `optional`, C parameters) as hot_table.h states."""
     return {
         uhal_slot_rows[i].name.decode(): (
             uhal_slot_rows[i].need.decode(),

@@ -375,7 +375,7 @@ cdef class DeviceBuffer:
     ):
         """Copy rows into a 2-D array or another buffer, and wait.
 
-        The arguments are those of `copy_2d_from`, with source and destination exchanged.
+        Takes the arguments of `copy_2d_from`, with source and destination exchanged.
         """
         require_buffer(self)
         copy_2d_out(self, destination, shape, pitch, destination_pitch, stream)

@@ -78,7 +78,7 @@ class CubinImage:
 
     @property
     def signatures(self) -> dict[str, Signature]:
-        """Entry name to signature, for entries with a signature, in the file's order."""
+        """Maps an entry's name to its signature, for entries with one, in the file's order."""
         return {
             entry.name: entry.signature for entry in self.entries if entry.signature is not None
         }
@@ -172,7 +172,7 @@ class _Reader:
         return found
 
     def _registers(self) -> dict[int, int]:
-        """Symbol index to the registers per thread of that kernel."""
+        """Maps a symbol's index to the registers per thread of that kernel."""
         return {
             int.from_bytes(value[:4], "little"): int.from_bytes(value[4:], "little")
             for number, value in self._attributes(".nv.info")

@@ -93,7 +93,7 @@ class PtxImage:
 
     @property
     def signatures(self) -> LazySignatures:
-        """Entry name to signature, in the text's order."""
+        """Maps an entry's name to its signature, in the text's order."""
         entries = {entry.name: entry for entry in self.entries}
         return LazySignatures(entries, lambda name: entries[name].signature)
 
