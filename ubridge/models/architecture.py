@@ -1,7 +1,8 @@
 """`Architecture`: a model's parameters for the decoder, from `table.py` and its files.
 
-Letters in shapes: E elements of the residual stream, F of an MLP's inner layer, H heads of queries,
-K of keys and values, d elements of a head, V tokens of the vocabulary, n experts.
+Letters in shapes: E elements of the residual stream, F elements of an MLP's inner layer, d elements
+of a head. There are H heads of queries, K heads of keys and values, V tokens in the vocabulary, and
+n experts.
 """
 
 from __future__ import annotations

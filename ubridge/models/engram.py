@@ -1,9 +1,9 @@
 """Engram: hashed n-gram embeddings, which a layer adds to its hidden states.
 
-The equations are those of DeepSeek's Engram (2026). The n tokens up to a position are hashed to
-rows of one table, several for each n. Gates weigh the rows by the hidden state, and a short
-convolution mixes neighboring positions. The table stays in the memory of the host, or in a mapped
-file; only the rows of a text reach the device::
+The equations come from DeepSeek's Engram (2026). The n tokens up to a position are hashed to rows
+of one table, several for each n. Gates weigh the rows by the hidden state, and a short convolution
+mixes neighboring positions. The table stays in the memory of the host, or in a mapped file; only
+the rows of a text reach the device::
 
     hashes = EngramHashes(EngramConfig(), *compressed(pieces))
     layer = Engram(hashes, 1, table, weights)
@@ -125,7 +125,7 @@ class EngramHashes:
         """Return the hash of each n-gram that ends at a token, (tokens, rows of a token).
 
         `before` holds the preceding tokens; only the last `longest` - 1 matter. Negative tokens
-        have no text and stay as they are.
+        have no text and stay unchanged.
         """
         config = self.config
         given = np.asarray([*before, *tokens], np.int64)

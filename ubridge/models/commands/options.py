@@ -178,7 +178,7 @@ def text_of(prompt: str | None) -> str:
 
 
 def text_given(what: str, text: str) -> str:
-    """Return a text from the command line or a terminal, whatever its declared encoding.
+    """Return a text from the command line or a terminal, independent of its declared encoding.
 
     Raises `ArgumentValueError` for bytes that are not UTF-8.
     """

@@ -1,4 +1,4 @@
-"""Sizes of the networks: those of published models, and of a folder in the layout of diffusers."""
+"""Sizes of the networks, for published models and for a folder in the layout of diffusers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OTHERS = (
 
 @dataclass(frozen=True)
 class TextDesign:
-    """A CLIP text encoder. E elements a token, F of an MLP's inner layer."""
+    """A CLIP text encoder. E in shapes is `hidden`."""
 
     hidden: int = 768
     inner: int = 3072

@@ -35,7 +35,7 @@ class Take:
         """`most` is the number of names at which `TooManyError` is raised."""
         self._weights, self._most, self._prefix = weights, most, ""
         self.wanted: dict[str, tuple[int, ...]] = {}
-        """Shapes of everything that was asked for."""
+        """Shapes of all parameters that were asked for."""
 
     def __truediv__(self, name: str) -> Take:
         """Return the weights whose names begin with a name and a dot."""

@@ -88,7 +88,7 @@ class PagedChunk:
 class PagedModel:
     """A model's layers with pools of pages. One thread at a time may use it.
 
-    The results of a token are the same bits whatever else is in the batch. Small batches are
+    The results of a token do not depend on the rest of the batch, to the bit. Small batches are
     captured, twice for each power of two of tokens, and replayed.
     """
 

@@ -2,8 +2,8 @@
 
 One decoder layer reads the target model's features of a position beside the embedding of the next
 token, and gives the logits of the token after that (Li et al., "EAGLE-3", 2025). Features are the
-target's hidden states that enter layers 2, L // 2 and L - 3. The names of weights are those of its
-files: `fc.weight`, `midlayer.*`, `norm.weight`, `lm_head.weight`, `embed_tokens.weight`, `d2t`.
+target's hidden states that enter layers 2, L // 2 and L - 3. Weights have the names in its files:
+`fc.weight`, `midlayer.*`, `norm.weight`, `lm_head.weight`, `embed_tokens.weight`, `d2t`.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class Eagle3:
 
         Features of a position go with the token behind it; both have (positions,) rows. By default
         new positions follow the state's positions and see all positions before them. `positions`
-        gives them other numbers, and `mask`, booleans of (new, all), says what each sees.
+        gives them other numbers, and `mask`, booleans of (new, all), says which positions each
+        sees.
         """
         w, count = self._weights, len(tokens)
         before = 0 if state is None else state.length

@@ -95,13 +95,13 @@ class Engine:
     Each step reads tokens of all running texts as one batch: the next token of each, and parts of
     prompts. Texts come and go between steps. Prompts share the pages of equal beginnings. If pages
     run out, the text of the lowest rank gives them back and reads its tokens again later. A text
-    gets the same tokens as alone, to the bit, whatever else runs. For example::
+    gets the same tokens as if it ran alone, to the bit. For example::
 
         engine = Engine(model, sequences=8)
         texts = [one.read() for one in [engine.submit(prompt) for prompt in prompts]]
 
-    The engine has no thread: whoever reads a request, or calls `step`, runs it. Any thread may use
-    it. It holds the memory of its pages until it is closed or dropped.
+    The engine has no thread: it runs on the thread that reads a request or calls `step`. Any thread
+    may use it. It holds the memory of its pages until it is closed or dropped.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Fields:
         self._given: dict[str, Any] = given
 
     def get(self, name: str) -> Any:
-        """Return a field as it is; None without the field."""
+        """Return a field unchanged; None without the field."""
         return self._given.get(name)
 
     def integer(

@@ -1,8 +1,8 @@
 """`MedusaHeads` and `MedusaDrafter`: drafts by further heads on a model's last hidden state.
 
-Head k computes `x + silu(A x + b)`, once for each of its layers, and from the result the logits of
-the token k + 2 positions on (Cai et al., "Medusa", 2024). The names of weights are those of its
-files: `k.0.linear.weight` (E, E), `k.0.linear.bias` and `k.1.weight` (V, E) for one layer.
+Head k computes `x + silu(A x + b)`, once for each of its layers. The result gives the logits of the
+token k + 2 positions on (Cai et al., "Medusa", 2024). Weights have the names in its files:
+`k.0.linear.weight` (E, E), `k.0.linear.bias` and `k.1.weight` (V, E) for one layer.
 """
 
 from __future__ import annotations
