@@ -1,7 +1,7 @@
 """Tensors in another shape, or with their axes or elements in another order.
 
-The functions are those of the array API standard. Views share the memory of their tensor; the
-others make a new tensor by one copy.
+The array API standard defines the functions. Views share the memory of their tensor; the others
+make a new tensor by one copy.
 """
 
 from __future__ import annotations

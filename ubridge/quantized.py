@@ -80,7 +80,7 @@ def quantized_matmul(
 ) -> DeviceTensor | tuple[DeviceTensor, ...]:
     """Return `x @ weight.T` for a quantized weight.
 
-    (…, columns) becomes (…, rows), in the dtype of x: f32, f16 or bf16.
+    x of (…, columns) gives (…, rows), in the dtype of x: f32, f16 or bf16.
 
     With activations of `"f32"` x is widened to f32 and multiplied by the weight's elements. With
     `"q8"` x is rounded to 8 bits first, which is several times faster; products of the rounded
@@ -210,7 +210,7 @@ def linear(
 ) -> DeviceTensor:
     """Return `x @ weight.T + bias`.
 
-    (…, columns) becomes (…, rows), in the dtype of x.
+    x of (…, columns) gives (…, rows), in the dtype of x.
 
     `weight` is (rows, columns), a tensor or quantized. For a quantized weight x is first rounded to
     8 bits, as in ggml and Candle, unless activations are `"f32"`: see `quantized_matmul`, which

@@ -1,8 +1,8 @@
 """Functions whose result's size depends on the elements: positions, unique values, counts.
 
-The functions are those of the array API standard. Except for `count_nonzero` they read the
-elements, compute on the host and bring the results to the tensor's device; so they wait, and cannot
-be part of a trace.
+The array API standard defines the functions. Except for `count_nonzero` they read the elements,
+compute on the host and bring the results to the tensor's device; so they wait, and cannot be part
+of a trace.
 """
 
 from __future__ import annotations

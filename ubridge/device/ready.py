@@ -34,7 +34,7 @@ Enqueue = Callable[..., Any]
 _SCRATCH = -2
 _NUMBERS = (int, float, type(None))
 _KEPT = (*_NUMBERS, Passed)
-"""Types of arguments that are passed as they are."""
+"""Types of arguments that are passed unchanged."""
 _PART = "a part of an operation"
 """Subject of sequences that the recorder skips, because it records the whole operation."""
 

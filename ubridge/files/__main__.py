@@ -154,7 +154,7 @@ class Quantizing:
         return QuantizedWeight.from_numpy(weight.to_numpy().astype(np.float32), kind)
 
     def _format_of(self, name: str) -> BlockFormat | None:
-        """The format of a matrix; None for a tensor that stays as it is."""
+        """The format of a matrix; None for a tensor that stays unchanged."""
         entry = self._weights.entries[name]
         is_matrix = len(entry.shape) in (2, 3) and not _NO_MATRIX.search(name)
         if not isinstance(entry.kind, DType) or not is_matrix or not self._chosen.search(name):

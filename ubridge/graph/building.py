@@ -51,7 +51,7 @@ class GraphBuilder:
         self._order: list[int] | None = None
         self._names: dict[str, int] = {}
         self.is_recorded = False
-        """Whether the order is that of a trace, in which no node reads an overwritten value."""
+        """Whether a trace made the order, so that no node reads an overwritten value."""
 
     # -- building --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 ALIGNMENT = 256
-"""Alignment in bytes: that of device allocators, and more than any kernel's widest load."""
+"""Alignment in bytes, as of device allocators, and more than any kernel's widest load."""
 
 
 class Lifetime(NamedTuple):

@@ -27,7 +27,7 @@ def _activations(question: Question, steps: Steps) -> None:
 def _product(question: Question, steps: Steps) -> None:
     weight, x = steps.operands
     (vectors, rows), columns = question.shape, question.attribute("columns")
-    # Sums with panels have another order than those of few vectors.
+    # Sums with panels have another order than sums of few vectors.
     is_invariant = question.has_flag("batch_invariant")
     most = _ALIKE if is_invariant else vectors
     for first in range(0, vectors, most):

@@ -19,7 +19,7 @@ from uhal.dtypes import f16, f64, u8, u32
 _STRIDED = gcu_kernel("copy", "ucopy_{dtype}", in_l2=True)
 _MOST_AXES = 5
 _COPIED_AS = {1: u8, 2: f16, 4: u32, 8: f64}
-"""Bytes of an element to a type whose kernel moves the same bits."""
+"""Maps the bytes of an element to a type whose kernel moves the same bits."""
 _GENERIC = 0
 """Code of `ucopy`'s operation for any strides."""
 

@@ -36,9 +36,9 @@ class Blas:
 
     path: str
     gemm: Mapping[str, int]
-    """Dtype name to the address of its function; empty when there is no BLAS."""
+    """Maps a dtype's name to the address of its function; empty when there is no BLAS."""
     gemv: Mapping[str, int]
-    """Dtype name to the address of the product of a matrix by a vector."""
+    """Maps a dtype's name to the address of the product of a matrix by a vector."""
     reason: str
     """Reason for the chosen library, or for its absence."""
     core: str = ""

@@ -82,7 +82,7 @@ class PackedProducts(ProductKernel):
             x, vector, lines, x_batch, vector_batch = b, a, n, product.b_batch, product.a_batch
             line_step, depth_step, step = product.b_column, product.b_row, product.a_column
         if depth_step == 1:
-            # In all batches together, as many pieces as in `pieces_of_lines`.
+            # All batches together have the number of pieces in `pieces_of_lines`.
             most = -(-16 * limits.processors // batch) if limits.processors > 1 else 1
             pieces = max(1, min(most, m * n * k // _PIECE_OF_LINES))
         else:

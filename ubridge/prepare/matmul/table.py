@@ -54,7 +54,7 @@ class MatmulLowering(Lowering):
         """Create without arguments; `on` sets a device's kernels and longest grid."""
         self._choices = tuple(choices)
         self._most = most
-        # Their sums have one order whatever the number of rows.
+        # Their sums have one order for any number of rows.
         self._invariant = (VectorProducts(any_count=True), TiledProducts())
 
     def on(self, device: LoweringDevice) -> MatmulLowering:
