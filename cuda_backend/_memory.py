@@ -18,7 +18,7 @@ class MemoryVerbs(Backend):
 
     _library: DriverLibrary
     _contexts: dict[int, int]
-    """Ordinal to its primary context, of every device that was opened."""
+    """Maps the ordinal of every device that was opened to its primary context."""
 
     @abstractmethod
     def _device(self, ordinal: int) -> int:

@@ -37,7 +37,7 @@ LANGUAGE = (
 )
 """Options of clang's own front end (`-cc1`); the build of uhal's images uses the same."""
 FREESTANDING = Path("uhal", "opencl")
-"""In the folder of headers: our replacements for a C library's headers."""
+"""Folder, among the headers, of our replacements for a C library's headers."""
 _WIDTHS = frozenset((8, 16, 32, 64))
 
 

@@ -300,7 +300,7 @@ class RocmBackend(OwnGraphVerbs, ModuleVerbs, LibraryBackend):
         return ErrorText(name, self._detailed(text, "uhalHsaFaultText"), ADVICE.get(name, ""))
 
     def error_class(self, code: int) -> type[Exception]:
-        """Look the code up in the table. A lost device is a `DeviceError`, whatever its code."""
+        """Look the code up in the table. A lost device is a `DeviceError` for every code."""
         if code >= runtime_header().constants["UHAL_HSA_LOST"]:
             return DeviceError
         if code == runtime_header().constants["UHAL_HSA_CAPTURE_UNSUPPORTED"]:

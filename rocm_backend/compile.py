@@ -28,7 +28,7 @@ from uhal.images.kernel_source import (
 __all__ = ["kernels"]
 
 FREESTANDING = Path("uhal", "hip")
-"""In the folder of headers: our replacements for a C library's headers."""
+"""Folder, among the headers, of our replacements for a C library's headers."""
 LANGUAGE = ("-x", "hip", "-std=c++17", "--cuda-device-only", "-nogpuinc", "-nogpulib")
 """Options that choose the language; without the last two, clang requires a ROCm installation."""
 OBJECT = (

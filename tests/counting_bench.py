@@ -22,7 +22,7 @@ class Bench:
         self.context = driver.open_context()
         self.device = self.context.device
         self.account_is_settled = True
-        """False after a failed test: its objects do not count as leaks."""
+        """False after a failed test, whose objects do not count as leaks."""
 
     @classmethod
     @contextmanager

@@ -1,4 +1,4 @@
-"""Mistakes in compiled sources: all are built once, and a process enables one of them.
+"""Mistakes in compiled sources: one build has all of them, and a process enables one.
 
 Each replaces an expression that occurs once in its file. A missing text is an error of the table.
 The variable `UHAL_MUTANT` holds the number of the active mistake.

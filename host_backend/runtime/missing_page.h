@@ -18,7 +18,7 @@ inline void require_pages() {
     }
 }
 
-// While this object lives, its thread is copying. `running` tells whether a thread runs a kernel.
+// While this object lives, its thread is copying. `running` is true if a thread runs a kernel.
 struct Copying {
     Copying();
     ~Copying();

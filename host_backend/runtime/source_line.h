@@ -5,8 +5,8 @@
 
 namespace uhal_host {
 
-// `file.cpp:12`, from the library's debug information; the offset in the library without debug
-// information, or without binutils' addr2line.
+// Returns `file.cpp:12` by the library's debug information and binutils' addr2line. If either is
+// missing, returns the offset in the library.
 std::string source_line(const void *instruction);
 
 } // namespace uhal_host

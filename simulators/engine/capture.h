@@ -33,7 +33,7 @@ enum class CaptureAnswer {
     wrong_thread,
 };
 
-// The values are those of both vendors.
+// Both vendors' headers have these values.
 enum class CaptureMode : unsigned { global, of_thread, relaxed };
 enum class CaptureStatus : unsigned { none, active, invalidated };
 

@@ -11,7 +11,7 @@ using namespace tops_sim;
 
 namespace {
 
-// 1000 * major + 10 * minor.
+// Version of the runtime, 1000 * major + 10 * minor.
 constexpr int driver_version = 3010;
 
 // Longer than a usual address, so that tests detect buffers that are too short.

@@ -264,7 +264,7 @@ def test_ranks_with_shares_of_a_model_give_its_logits(
 def test_an_engine_of_rank_0_gives_the_whole_models_tokens(
     ranks: int, count: int, tmp_path: Path, seed: int
 ) -> None:
-    """The bits of a text do not depend on other texts, whatever the number of ranks."""
+    """The bits of a text depend neither on other texts nor on the number of ranks."""
     pytest.importorskip("tokenizers")
     families = sorted(set(CONFIGS) - {"rwkv5", "chatglm", "glm", "glm4"})
     Api.quick_init(0, "host")

@@ -132,7 +132,7 @@ def test_ptx_newer_than_the_driver_is_refused_with_both_versions() -> None:
 
 
 def test_a_plan_with_slots_takes_kernels_of_another_library() -> None:
-    """Another library's launches are told from ours by their functions."""
+    """Another library's launches have other functions than ours."""
     run(
         """
         import ctypes, os

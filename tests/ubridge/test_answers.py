@@ -160,7 +160,7 @@ def test_axes_that_are_equal_but_no_axes() -> None:
 def test_what_is_not_used_any_more_is_forgotten(
     host: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recently used answers are kept, whatever the number of other answers."""
+    """Recently used answers are kept for any number of other answers."""
     executor = DeviceExecutor.of(host)
     monkeypatch.setattr(executor, "_answers", Recent(8))
     x = ubridge.asarray(np.ones((3, 1), np.float32))

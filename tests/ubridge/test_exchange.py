@@ -55,7 +55,7 @@ def test_the_table_has_every_library_and_column() -> None:
     assert all(list(cells) == list(ASPECTS) for cells in found.values())
 
 
-# -- tensors that are not what their memory is -----------------------------------------------------
+# -- tensors unlike their memory -----------------------------------------------------
 
 
 class Negated:

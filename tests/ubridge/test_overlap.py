@@ -563,7 +563,7 @@ def test_places_that_share_no_byte_are_found_apart(rng: np.random.Generator) -> 
 def test_an_axis_of_one_element_has_no_distance(
     device: Device, rng: np.random.Generator, step: int
 ) -> None:
-    """A view of one element can be changed in place, whatever its strides."""
+    """A view of one element can be changed in place, for all strides."""
     row_of(device.backend).require_images()
     values = rng.random((3, 5), "f4")
     x = ub.from_numpy(values, device=device)

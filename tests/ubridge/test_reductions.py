@@ -93,7 +93,7 @@ def test_extremes(name: str, op_row: OpRow, device: Device, rng: np.random.Gener
 @pytest.mark.parametrize("name", ["min", "max", "argmin", "argmax"])
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (0, 0), (2, 0, 3), (0, 2, 0)])
 def test_nothing_has_no_extreme(name: str, shape: tuple[int, ...], device: Device) -> None:
-    """As in numpy, an axis of length 0 raises an error, whatever the other lengths."""
+    """As in numpy, an axis of length 0 raises an error for all other lengths."""
     array = np.zeros(shape, "f4")
     x = ubridge.from_numpy(array, device=device)
     for axis in (None, *range(len(shape))):

@@ -7,7 +7,7 @@
 
 enum { MOST_FEATURES = 16 };
 
-/* The library's own functions, whose structures are those of release_27.h. */
+/* The library's own functions. release_27.h has their structures. */
 static struct {
     uint32_t (*get_info)(WGPUAdapter, WGPUAdapterInfo27 *);
     void (*free_members)(WGPUAdapterInfo27);

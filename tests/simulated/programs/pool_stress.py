@@ -91,7 +91,7 @@ class Stress:
             self.take().buffer.close()
 
     def argument(self, buffer: DeviceBuffer) -> DeviceBuffer | DevicePointer:
-        """Return what a launch gets for a buffer."""
+        """Return a launch's argument for a buffer."""
         return DevicePointer(address_of(buffer)) if self.untracked else buffer
 
     def take(self) -> Held:
