@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MOVED_BY_LLAMA = {"q4_K": 86_300, "q8_0": 143_600}
-"""Sectors that llama.cpp's kernels request for 256 rows of 2048: `moved` times those touched."""
+"""Sectors that llama.cpp's kernels request for 256 rows of 2048: `moved` times the touched
+sectors."""
 SORT_TODAY = 548_000
 """Sectors that sorting 16 rows of 1024 requested when the gate was set."""
 

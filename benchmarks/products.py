@@ -2,7 +2,7 @@
 
 Compares ubridge's f32 with numpy's, and bf16 and f16 with f32. Every form runs in each round, and
 the median of the rounds' ratios counts: a disturbance of the machine affects all forms of a round
-alike. Time is the processor time of the whole process for several products, with one wait at the
+equally. Time is the processor time of the whole process for several products, with one wait at the
 end. With `--wall` it is the caller's time for one product and its wait, with each library's own
 number of threads. The exit status is 1 when a gate is missed.
 

@@ -1,7 +1,7 @@
 """Products of block weights and vectors on the CPU beside ggml: `python -m benchmarks.quantized`.
 
 It multiplies some hundred megabytes of matrices one after the other, so that each comes from
-memory. ubridge replays a captured graph that rounds x anew for each product, as ggml does. ggml
+memory. ubridge replays a captured graph that rounds x again for each product, as ggml does. ggml
 runs its own graph, with and without its buffers of interleaved weights. All forms run twice in
 every round, and the second time counts. While a form runs, the others are stopped. The median of
 the rounds' ratios counts. The fastest of several readers gives this machine's memory bandwidth. The

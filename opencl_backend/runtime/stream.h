@@ -14,7 +14,7 @@ typedef struct uhal_cl_stream {
     cl_command_queue queue;
     atomic_size_t holders;          /* its owner, its recorded events, its pending callbacks */
     atomic_uint_fast64_t submitted; /* commands put into the queue, counted afterwards */
-    atomic_uint_fast64_t completed; /* so many commands are known to be done */
+    atomic_uint_fast64_t completed; /* number of commands known to be done */
     atomic_bool is_shared;          /* its queue also gets commands that are not counted */
     pthread_mutex_t lock;           /* of the fields below */
     cl_event probe;                 /* the marker of the last query */

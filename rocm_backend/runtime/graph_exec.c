@@ -13,7 +13,7 @@ typedef struct version {
     unsigned char *kernarg;
     const hsa_queue_t *named; /* the queue in hidden queue arguments */
     uhal_hsa_queue *queue;    /* of its last launch; NULL: never launched */
-    uint64_t read_until;      /* nothing reads the version once so many launches are done */
+    uint64_t read_until;      /* nothing reads the version after this number of launches */
     uint32_t *stale;          /* launches that were changed later, in another version */
     uint32_t stale_count;
     unsigned char is_stale[]; /* of each launch */

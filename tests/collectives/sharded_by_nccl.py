@@ -1,4 +1,5 @@
-"""Ranks as threads on simulated CUDA devices hold a model's shares, by the simulated NCCL.
+"""Threads are ranks on simulated CUDA devices. Each holds a share of a model and calls the
+simulated NCCL.
 
 python -m tests.collectives.sharded_by_nccl SEED MODEL, with the simulated libraries' variables
 """

@@ -124,8 +124,8 @@ def main() -> None:
             lead(model, path, options, rng)
             print(f"{path} {text}: right", flush=True)
         else:
-            # Rank 0 makes so many engines: for batches together and alone, for texts together and
-            # alone, and the last one.
+            # Rank 0 makes this number of engines: for batches together and alone, for texts
+            # together and alone, and the last one.
             for _ in range(2 * (1 + 3) + 1):
                 model.follow()
     group.barrier()

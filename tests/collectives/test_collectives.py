@@ -39,7 +39,7 @@ _LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_R
 
 
 def run(ranks: int, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python program as so many ranks."""
+    """Run a Python program as a number of ranks."""
     return launched(
         [str(MPIRUN), "--oversubscribe"], ranks, sys.executable, *arguments, **environment
     )
@@ -48,7 +48,7 @@ def run(ranks: int, *arguments: str, **environment: str) -> subprocess.Completed
 def launched(
     launcher: list[str], ranks: int, *program: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program as so many ranks of a launcher."""
+    """Run a program as a number of ranks, by a launcher."""
     return subprocess.run(
         [*launcher, "-n", str(ranks), *program],
         cwd=ROOT,

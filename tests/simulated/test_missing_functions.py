@@ -20,7 +20,7 @@ NEEDED_BY_ALL = {
     *("cuCtxGetStreamPriorityRange", "cuStreamCreateWithPriority", "cuMemAlloc_v2"),
     *("cuModuleLoadDataEx", "cuModuleGetFunction", "cuFuncGetAttribute"),
 }
-# Copies and waits need these functions, so many steps are refused without them.
+# Copies and waits need these functions, and without them many steps are refused.
 NEEDED_BY_MANY = {"cuStreamQuery", "cuStreamSynchronize", "cuEventCreate", "cuEventRecord"}
 
 

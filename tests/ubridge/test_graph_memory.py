@@ -84,7 +84,7 @@ def test_what_is_kept_is_there_after_a_run(host: Device, rng: np.random.Generato
     graph.keep(first)
     execute_graph(graph)
     np.testing.assert_allclose(graph.tensor(first).to_numpy(), np.exp(x.astype("f8")), 1e-6)
-    # A longer graph is planned anew.
+    # A longer graph gets a new plan.
     third = graph.add_op("abs", None, 300, [second])
     execute_graph(graph)
     expected = np.abs(np.tanh(np.exp(x.astype("f8"))))

@@ -1,4 +1,4 @@
-"""Uniform numbers of every type equal Philox in numpy bit for bit; and normal numbers."""
+"""Uniform numbers of every type equal Philox in numpy bit for bit; tests of normal numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of kernels from the driver: sums of launches, errors of samples, advice."""
+"""Counts of kernels from the driver: sums over launches, errors of sampling, advice."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_equal_arguments_are_answered_without_the_function(
 ) -> None:
     x = tensor(Layout())
     first = call(x, *given)
-    # Equal objects, made anew.
+    # New objects that are equal.
     again = call(x, *eval(repr(given).replace("Ellipsis", "...")))
     assert viewing.calls == 1
     assert again is not first

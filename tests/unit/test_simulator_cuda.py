@@ -433,7 +433,7 @@ def test_calls_that_do_not_go_with_a_capture(opened: Opener) -> None:
 
 
 def capture_two(driver: PtxDriver) -> tuple[Any, Any, Any, Any]:
-    """Capture on a stream that a second stream joins and launches on; return both, memory,
+    """Capture a launch of a second stream that joins; return both streams, the memory and the
     event."""
     driver.open()
     function = driver.function(driver.load(), "add_one")

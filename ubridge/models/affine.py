@@ -70,7 +70,7 @@ class AffineWeights(ub.Weights):
         return name not in self._matrices
 
     def raw(self, name: str) -> Bytes:
-        """Return a tensor's bytes; the bytes of a matrix are made anew."""
+        """Return a tensor's bytes; the bytes of a matrix are new memory."""
         if name not in self._matrices:
             return super().raw(name)
         one, entry = self._matrices[name], self.entries[name]

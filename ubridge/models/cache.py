@@ -66,7 +66,7 @@ class Cache(ProcessBound):
             self.kept = 0 if self._body.is_recurrent else min(self.kept, length)
 
     def make_room(self, length: int) -> None:
-        """Grow the memory for a text of `length` tokens; the next step is then captured anew."""
+        """Grow the memory for a text of `length` tokens; the next step is then captured again."""
         if length <= self.room:
             return
         room = self.room

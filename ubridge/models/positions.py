@@ -177,7 +177,7 @@ class Rope:
         return 1 / ((1 - kept) / self.factor + kept)
 
     def is_like(self, other: Rope, length: int) -> bool:
-        """Return whether two ropes turn pairs alike, but for rounding, at a text's length."""
+        """Return whether two ropes turn pairs equally, apart from rounding, at a text's length."""
         angles = [one.rows(0, 2, length) for one in (self, other)]
         return self.width == other.width and all(
             np.allclose(one, two, rtol=1e-5, atol=1e-6) for one, two in zip(*angles, strict=True)

@@ -113,7 +113,7 @@ class Share:
         return Cut(0, rows[stem]) if stem in rows else None
 
     def require_blocks(self, part: str, elements: int) -> None:
-        """Refuse to cut the columns of a part within a block of so many elements."""
+        """Refuse to cut the columns of a part within a block of `elements` elements."""
         cut = self.cut(part)
         if cut is None or cut.axis != -1:
             return

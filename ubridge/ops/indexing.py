@@ -338,7 +338,7 @@ def _rows_of(given: _Selection, lengths: Sequence[int]) -> Ids:
 
 
 def _on_device(like: Any, ids: Any) -> Any:
-    """An array as a tensor beside another; a tensor stays."""
+    """Return a tensor unchanged, and an array as a tensor on the device of `like`."""
     if isinstance(ids, StridedTensor):
         return ids
     array: npt.NDArray[Any] = np.ascontiguousarray(ids)

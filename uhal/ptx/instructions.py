@@ -25,7 +25,7 @@ class Form:
     """One form of an instruction."""
 
     key: str
-    """Operation, such as `add.integer`: forms with equal keys are computed alike."""
+    """Operation, such as `add.integer`: forms with equal keys are computed in the same way."""
     pattern: str
     operands: str
     """One word per operand: `=` precedes a result, `?` follows an optional operand.

@@ -36,7 +36,7 @@ WGPUBuffer uhal_wg_new_buffer(uhal_wg_device *device, uint64_t bytes, uint64_t u
 int uhal_wg_make_nothing(uhal_wg_device *device);
 void uhal_wg_release_nothing(uhal_wg_device *device);
 
-/* With the device's lock: takes an idle buffer of at least so many bytes; returns it. */
+/* With the device's lock: takes an idle buffer of at least `bytes` bytes; returns it. */
 uhal_wg_staging *uhal_wg_take_staging(uhal_wg_device *device, uint64_t bytes);
 void uhal_wg_give_staging(uhal_wg_device *device, uhal_wg_staging *one);
 void uhal_wg_release_staging(uhal_wg_device *device);

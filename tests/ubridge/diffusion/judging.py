@@ -159,7 +159,8 @@ def weights_of(part: str, shapes: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def made(case: str) -> dict[str, Any]:
-    """Return the networks of transformers and diffusers, every parameter drawn anew."""
+    """Return the networks of transformers and diffusers, with new random values of every
+    parameter."""
     import diffusers
     import torch
     from transformers import CLIPTextConfig, CLIPTextModel

@@ -269,7 +269,7 @@ def test_a_recurrent_model_reads_again_what_stays(tmp_path: Path) -> None:
 
 
 def test_a_text_that_outgrows_its_angles_is_read_again(tmp_path: Path) -> None:
-    """Longrope rotates all positions anew when a text exceeds the trained length."""
+    """Longrope rotates all positions again when a text exceeds the trained length."""
     config, weights, expected = known("phi3_long")
     model, tokens = Model.load(written(tmp_path, config, weights)), prompt(SEED)
     with model.cache(64) as cache:

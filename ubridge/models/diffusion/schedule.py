@@ -132,7 +132,7 @@ def schedule(
 ) -> Schedule:
     """Return the schedule of a name in `SCHEDULES`, with a number of steps.
 
-    `eta` is the share of noise that DDIM draws anew in each step: 0 for none, 1 for as much as in
+    `eta` is the share of new noise that DDIM draws in each step: 0 for none, 1 for as much as in
     training. Raises `ArgumentValueError` for an unknown name, for more steps than times, and for an
     `eta` outside 0…1 or of another schedule.
     """
@@ -218,10 +218,10 @@ def _built(
     A sample is alpha x0 + sigma e.
 
     With q = (sigma' / alpha') / (sigma / alpha) and up = eta sigma' sqrt(1 - q^2), the noise e goes
-    down to sqrt(sigma'^2 - up^2), and up is drawn anew. The second order adds
-    (x0 - before) log(q) / (2 log(q of the preceding step)) to x0. The first step lacks this term
-    because it has no x0 before, the last step because q is 0. A step after one of constant noise,
-    with a q of 1, lacks it too.
+    down to sqrt(sigma'^2 - up^2), and new noise of size up is drawn. The second order adds (x0 -
+    before) log(q) / (2 log(q of the preceding step)) to x0. The first step lacks this term because
+    it has no x0 before, the last step because q is 0. A step after one of constant noise, with a q
+    of 1, lacks it too.
     """
     steps, preceding = [], 0.0
     for time, (alpha, sigma), (end, rest) in zip(

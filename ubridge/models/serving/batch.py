@@ -100,7 +100,7 @@ class PagedModel:
         context: int,
         dtype: DType | None = None,
     ) -> None:
-        """Allocate the pools of a cache, for batches of at most so many sequences.
+        """Allocate the pools of a cache, for batches of at most `sequences` sequences.
 
         The pools keep keys and values in `dtype`, by default the dtype of the activations.
         """

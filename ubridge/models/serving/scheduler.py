@@ -48,7 +48,7 @@ class Batch:
 
 
 class Scheduler:
-    """Requests that wait and that run, and the pages of those that run.
+    """Waiting and running requests, and the pages of the running requests.
 
     Requests go by rank: priority, then arrival. If pages run out, the running request of the lowest
     rank gives back all of its pages and waits again; it reads its tokens again later.

@@ -21,7 +21,7 @@ _PIECE = 2**19
 """Least multiplications of a separate piece."""
 _SMALL = 2**21
 """A smaller product has two pieces per thread, for OpenBLAS's kernels of small matrices.
-Larger products have one piece each, because every piece packs one operand anew."""
+Larger products have one piece each, because every piece packs one operand again."""
 _PER_THREAD = 2**16
 """Multiplications of a work-item; the runtime recognizes short launches by their work-items."""
 
