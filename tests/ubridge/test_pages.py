@@ -183,43 +183,47 @@ def test_nodes_of_a_tree_get_the_results_of_their_paths(
     """The text, its windows and ALiBi are the same as in a separate run of each path."""
     row_of(device.backend).require_images()
     for _ in range(rounds(1, 20)):
-        tree = Tree(rng, int(rng.integers(1, 300)), int(rng.integers(2, 65)))
-        count, heads, width = tree.length + tree.nodes, 2, 8
-        query, keys, values = (
-            rng.standard_normal((count, heads, width)).astype("f4") for _ in range(3)
-        )
-        size = 16
-        pages = -(-count // size)
-        bias = rng.standard_normal((heads, pages * size)).astype("f4")
-        sinks = rng.standard_normal(heads).astype("f4")
-        first = int(rng.integers(0, 4))
+        assert_paths_alone_are_equal(device, rng, window)
 
-        def attended(places: list[int], own: list[int], bits: Ids | None) -> Array:
-            pools = []
-            for one in (keys, values):
-                pool = np.zeros((pages * size, heads, width), "f4")
-                pool[: len(places)] = one[places]
-                pools.append(pool.reshape(pages, size, heads, width))
-            given = [query[[places[one] for one in own]], *pools]
-            tables = np.arange(pages)[None]
-            numbers = [tables, np.zeros(len(own), np.int64), np.array(own)]
-            return ub.paged_attention(
-                *(ub.asarray(one, device=device) for one in (*given, *numbers)),
-                window=window,
-                bias=ub.asarray(bias, device=device),
-                sinks=ub.asarray(sinks, device=device),
-                sink_tokens=first,
-                ancestors=None if bits is None else ub.asarray(bits, device=device),
-            ).to_numpy()
 
-        nodes = [tree.length + one for one in range(tree.nodes)]
-        together = attended(list(range(count)), nodes, tree.ancestors())
-        for node in rng.permutation(tree.nodes)[:3]:
-            path = tree.path(int(node))
-            alone = attended(path, [len(path) - 1], None)[0]
-            # Both sum the same products, at most one rounding each in another order.
-            bound = 4 * (len(path) + width) * 2.0**-24 * (1 + abs(values).max())
-            np.testing.assert_allclose(together[int(node)], alone, rtol=0, atol=bound)
+def assert_paths_alone_are_equal(device: Device, rng: np.random.Generator, window: int) -> None:
+    tree = Tree(rng, int(rng.integers(1, 300)), int(rng.integers(2, 65)))
+    count, heads, width = tree.length + tree.nodes, 2, 8
+    query, keys, values = (
+        rng.standard_normal((count, heads, width)).astype("f4") for _ in range(3)
+    )
+    size = 16
+    pages = -(-count // size)
+    bias = rng.standard_normal((heads, pages * size)).astype("f4")
+    sinks = rng.standard_normal(heads).astype("f4")
+    first = int(rng.integers(0, 4))
+
+    def attended(places: list[int], own: list[int], bits: Ids | None) -> Array:
+        pools = []
+        for one in (keys, values):
+            pool = np.zeros((pages * size, heads, width), "f4")
+            pool[: len(places)] = one[places]
+            pools.append(pool.reshape(pages, size, heads, width))
+        given = [query[[places[one] for one in own]], *pools]
+        tables = np.arange(pages)[None]
+        numbers = [tables, np.zeros(len(own), np.int64), np.array(own)]
+        return ub.paged_attention(
+            *(ub.asarray(one, device=device) for one in (*given, *numbers)),
+            window=window,
+            bias=ub.asarray(bias, device=device),
+            sinks=ub.asarray(sinks, device=device),
+            sink_tokens=first,
+            ancestors=None if bits is None else ub.asarray(bits, device=device),
+        ).to_numpy()
+
+    nodes = [tree.length + one for one in range(tree.nodes)]
+    together = attended(list(range(count)), nodes, tree.ancestors())
+    for node in rng.permutation(tree.nodes)[:3]:
+        path = tree.path(int(node))
+        alone = attended(path, [len(path) - 1], None)[0]
+        # Both sum the same products, at most one rounding each in another order.
+        bound = 4 * (len(path) + width) * 2.0**-24 * (1 + abs(values).max())
+        np.testing.assert_allclose(together[int(node)], alone, rtol=0, atol=bound)
 
 
 def test_a_hidden_key_may_have_any_value(device: Device, rng: np.random.Generator) -> None:
