@@ -47,8 +47,8 @@ fn absolute(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0x7fffffffu);
         """
 fn raised(bits: u32, power: f32) -> f32 {
   let small = f32(bits & 0x7fffffu) * ((power * 0x1p-100f) * 0x1p-49f);
-  let signed = bitcast<f32>(bitcast<u32>(small) | (bits & 0x80000000u));
-  return select(bitcast<f32>(bits) * power, signed, (bits & 0x7f800000u) == 0u);
+  let exact = bitcast<f32>(bitcast<u32>(small) | (bits & 0x80000000u));
+  return select(bitcast<f32>(bits) * power, exact, (bits & 0x7f800000u) == 0u);
 }
 """,
     ),
@@ -60,6 +60,13 @@ fn half_of(h: u32) -> f32 {
   let small = bitcast<u32>(f32(m) * 0x1p-24f);
   let usual = select((m << 13u) + 0x38000000u, (m << 13u) | 0x7f800000u, m >= 0x7c00u);
   return bitcast<f32>(select(usual, small, m < 0x400u) | ((h & 0x8000u) << 16u));
+}
+// Both numbers of a word. Drivers may take small halves for 0.
+fn halves_of(word: u32) -> vec2<f32> {
+  let m = vec2<u32>(word & 0x7fffu, (word >> 16u) & 0x7fffu);
+  let signs = vec2<u32>(word << 16u, word) & vec2<u32>(0x80000000u);
+  let small = bitcast<vec2<u32>>(vec2<f32>(m) * 0x1p-24f) | signs;
+  return select(unpack2x16float(word), bitcast<vec2<f32>>(small), m < vec2<u32>(0x400u));
 }
 fn half_bits(x: f32) -> u32 {
   let bits = bitcast<u32>(x);
@@ -74,6 +81,20 @@ fn half_bits(x: f32) -> u32 {
   return found | ((bits >> 16u) & 0x8000u);
 }
 fn half_rounded(x: f32) -> f32 { return half_of(half_bits(x)); }
+""",
+    ),
+    "brain": (
+        ("nan",),
+        """
+fn brain_of(bits: u32) -> f32 { return bitcast<f32>(bits << 16u); }
+fn brains_of(word: u32) -> vec2<f32> {
+  return bitcast<vec2<f32>>(vec2<u32>(word << 16u, word & 0xffff0000u));
+}
+fn brain_bits(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  if (is_nan(x)) { return (bits >> 16u) | 0x40u; }
+  return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+}
 """,
     ),
     "long_of_float": (
