@@ -34,7 +34,7 @@ from uhal.errors import (
     NotFoundError,
     NotSupportedError,
 )
-from uhal.images.regular_file import require_file
+from uhal.images.regular_file import path_of, require_file
 from uhal.signature import LazySignatures, Signature, merge
 
 _Self = TypeVar("_Self", bound="Module")
@@ -73,7 +73,7 @@ class Module:
         file cannot be parsed. `get_function` reports a contradiction between the image and the
         `.sig` file.
         """
-        found = _checked_path(path)
+        found = path_of("from_file, path", path)
         require_file(found)
         sidecar = found.with_name(found.name + ".sig")
         signatures: dict[str, Signature] = {}
@@ -383,15 +383,6 @@ def _mangled(name: str, known: Iterable[str]) -> list[str]:
     coded = "".join(f"{len(part)}{part}" for part in plain.split("::"))
     wanted = re.compile(rf"_Z(N{re.escape(coded)}[EI]|{re.escape(coded)}\D)")
     return [one for one in known if wanted.match(one)]
-
-
-def _checked_path(path: object) -> Path:
-    """Return a valid path for the system."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentTypeError(f"from_file, path: expected a str or a path, got {describe(path)}")
-    if "\0" in os.fspath(path):
-        raise ArgumentValueError(f"from_file, path: expected no NUL in it, got {path!r}")
-    return Path(path)
 
 
 def _text_of(sidecar: Path) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import itertools
 import sys
 import traceback
 from collections.abc import Callable
@@ -226,6 +227,12 @@ def compare() -> None:
     CHECKS.clear()
 
 
+MANY = 1 << 20
+"""More allocations than any operation has."""
+BEYOND_SMALL = 257
+"""The first integer that the interpreter does not keep."""
+
+
 # -- refusing ------------------------------------------------------------------------------------
 
 
@@ -234,7 +241,7 @@ def refuse(kind: str, number: int) -> None:
     if kind == "native":
         HOOK.refuse_allocation(ctypes.c_long(number))
     elif number:
-        memory.set_nomemory(number, number + 1)
+        memory.set_nomemory(number - 1, number)
     else:
         memory.remove_mem_hooks()
 
@@ -254,6 +261,26 @@ def refusing(operation: Callable[[], None], kind: str, number: int) -> Exception
         gc.enable()
     compare()
     return None
+
+
+def allocations_of(operation: Callable[[], None], kind: str) -> int:
+    """Return the number of allocations of an operation."""
+    if kind == "native":
+        HOOK.refuse_allocation(ctypes.c_long(sys.maxsize))
+        operation()
+        return int(HOOK.allocations())
+    refuse(kind, MANY)
+    left, numbers = BEYOND_SMALL, itertools.count(BEYOND_SMALL)
+    try:
+        operation()
+        # Each integer beyond the small ones is an allocation of the interpreter.
+        while True:
+            left = next(numbers)
+    except MemoryError:
+        pass
+    finally:
+        refuse(kind, 0)
+    return MANY - (left - BEYOND_SMALL)
 
 
 def is_lack(error: Exception, kind: str) -> bool:
@@ -276,13 +303,7 @@ def try_operation(
     rng = np.random.default_rng(seed)
     for _ in range(2):
         checked(bound)
-    if kind == "native":
-        HOOK.refuse_allocation(ctypes.c_long(sys.maxsize))
-        bound()
-        count = int(HOOK.allocations())
-        numbers = rng.permutation(count)[:most] + 1
-    else:
-        numbers = np.exp(rng.uniform(0, np.log(20_000), most)).astype(int)
+    numbers = rng.permutation(allocations_of(bound, kind))[:most] + 1
     wrong = 0
     for number in sorted(map(int, numbers)):
         error = refusing(bound, kind, number)

@@ -21,14 +21,18 @@ import safetensors
 import safetensors.numpy
 
 import ubridge as ub
+import uhal
 from tests.children import check_child, run_module
 from tests.ubridge.block_data import Array, elements, random_blocks
 from ubridge.files.__main__ import main
+from ubridge.models import Model
+from ubridge.models.diffusion import StableDiffusion
+from ubridge.models.tokenizers.tokenizer import Tokenizer
 from ubridge.quantized import ENCODED, FORMATS, QuantizedWeight, block_format
 from ubridge.recipes import MIXTURES, Shape, recipe_of
 from uhal import Device
 from uhal.dtypes import as_dtype
-from uhal.errors import DeviceError, InvalidImageError
+from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, InvalidImageError
 
 PLAIN = ("f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64")
 """Element types of GGUF."""
@@ -567,6 +571,22 @@ def test_a_command_that_lacks_something_says_what(
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2 and words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["a\0.gguf", "\ud800.gguf", b"a.gguf", 3, None])
+def test_what_is_no_path_is_refused(host: Device, path: Any) -> None:
+    with ub.trace() as graph, uhal.profile(measure_copy=False) as profile:
+        ub.ones(3, device=host).to_numpy()
+    for call in (
+        *(ub.load, lambda path: ub.load([path]), lambda path: ub.save(path, {})),
+        *(graph.save, ub.ComputeGraph.load, uhal.Module.from_file),
+        *(Model.load, StableDiffusion.load, Tokenizer.load),
+        *(profile.export_json, profile.export_html, profile.export_chrome_trace),
+    ):
+        with pytest.raises((ArgumentTypeError, ArgumentValueError), match=", path: expected "):
+            call(path)
+    with pytest.raises(ArgumentValueError, match="save, path: expected the name of a file"):
+        graph.save("")
 
 
 def test_folders_stand_for_their_files(

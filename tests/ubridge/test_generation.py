@@ -24,7 +24,7 @@ from ubridge.models.text import GenerateOptions, Generation, Sampling, Session
 from ubridge.models.text.assembling import Limits
 from ubridge.models.text.stopping import StopStrings
 from ubridge.models.tokenizers.rwkv import WorldTokenizer
-from uhal import Device
+from uhal import Device, Stream
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 pytest.importorskip("jinja2")
@@ -481,6 +481,14 @@ def test_a_cache_in_a_file(make: Make, tmp_path: Path, rng: np.random.Generator)
     generation = other.generate("hello", max_tokens=9)
     assert generation.read() == text
     assert generation.reused_tokens == 4 and other.model.read[0] == [ord("o") + 1]
+
+
+def test_a_file_may_change_once_its_cache_is_restored(make: Make, tmp_path: Path) -> None:
+    session = make(capacity=1 << 23)
+    session.generate("hello", max_tokens=2).read()
+    session.save(tmp_path / "c.safetensors")
+    session.restore(tmp_path / "c.safetensors")
+    assert Stream.default().query(), "the file is still read"
 
 
 def test_a_cache_of_another_model_is_refused(make: Make, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,12 @@ def test_a_damaged_configuration_is_refused(
 ) -> None:
     with pytest.raises(InvalidFileError, match=says):
         loaded(folder, **fields)
+
+
+def test_a_fifo_is_no_tokenizer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(InvalidFileError, match=r"tokenizer\.json: expected a file, got a FIFO"):
+        Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["byte pairs", "pieces of a gguf"])

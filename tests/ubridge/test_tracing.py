@@ -14,6 +14,7 @@ import pytest
 import ubridge as ub
 from tests.sampling import rounds
 from ubridge import ComputeGraph, DeviceTensor, execute_graph, trace
+from ubridge.device import recording
 from uhal import Device, DeviceBuffer, LaunchSequence, Passed, Plan, Stream, diagnostics
 from uhal.errors import ArgumentValueError, DeviceError, NotFoundError
 from uhal.frameworks import address_for
@@ -390,6 +391,34 @@ def test_a_capture_keeps_no_other_thread_from_uploading(
         thread.join()
     assert not failures, failures
     assert result.shape == (5, 8)
+
+
+class NoMemoryAtTheEnd:
+    """A lock that cannot be taken the second time."""
+
+    taken = 0
+
+    def __enter__(self) -> None:
+        self.taken += 1
+        if self.taken == 2:
+            raise MemoryError
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def test_a_trace_that_ends_without_memory_hears_nothing_more(
+    host: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_lock", NoMemoryAtTheEnd())
+    with pytest.raises(MemoryError), ub.trace() as first:
+        ub.ones(3)
+    count = len(first.nodes)
+    with ub.trace() as graph:
+        x = ub.ones(3) + 1
+    assert len(first.nodes) == count and len(graph.nodes) > 0
+    assert x.tolist() == [2, 2, 2]
+    assert not recording.listened_to(host)
 
 
 def test_a_trace_hears_its_own_task_of_asyncio_alone(

@@ -24,6 +24,8 @@ class Listener(ABC):
     def __init__(self, device: Device) -> None:
         self.device = device
         self.thread = threading.get_ident()
+        self.has_ended = False
+        """Whether its context has ended; then it receives nothing."""
 
     @abstractmethod
     def asked(
@@ -51,7 +53,8 @@ class Listener(ABC):
     def hears(self, device: Device) -> bool:
         """Return whether the listener receives this thread's and task's operations on a device."""
         return (
-            self.thread == threading.get_ident()
+            not self.has_ended
+            and self.thread == threading.get_ident()
             and self.device == device
             and self in _of_this_task.get()
         )
@@ -79,17 +82,23 @@ def listening(listener: Listener) -> Iterator[None]:
     of_this_task = _of_this_task.get()
     try:
         with _lock:
+            _remove_ended()
             _listeners.append(listener)
             set_recorder(_told)
         _of_this_task.set((*of_this_task, listener))
         yield
     finally:
+        # The removal may lack memory; the next listener then removes this one, too.
+        listener.has_ended = True
         with _lock:
-            if listener in _listeners:
-                _listeners.remove(listener)
+            _remove_ended()
             if not _listeners:
                 set_recorder(None)
         _of_this_task.set(of_this_task)
+
+
+def _remove_ended() -> None:
+    _listeners[:] = [one for one in _listeners if not one.has_ended]
 
 
 @contextmanager
@@ -109,7 +118,7 @@ def is_within_one() -> bool:
 
 def listened_to(device: Device) -> bool:
     """Return whether any listener receives operations on a device."""
-    return any(one.device == device for one in tuple(_listeners))
+    return any(one.device == device and not one.has_ended for one in tuple(_listeners))
 
 
 def is_heard(device: Device) -> bool:

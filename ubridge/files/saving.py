@@ -21,6 +21,7 @@ from ubridge.tensor import DeviceTensor
 from uhal import DType
 from uhal.dtypes import as_dtype
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.images.regular_file import path_of
 
 Saved: TypeAlias = DeviceTensor | QuantizedWeight | npt.NDArray[Any]
 
@@ -56,7 +57,7 @@ def save(
     Raises `OSError`, and `ArgumentTypeError` or `ArgumentValueError` for values that the format
     cannot hold, before anything is written.
     """
-    target = Path(path)
+    target = path_of("save, path", path)
     given = dict(metadata or {})
     unchecked: object = tensors
     if not isinstance(unchecked, Mapping):
@@ -134,6 +135,7 @@ def _bytes_of(tensor: Saved | Later) -> memoryview:
 @contextmanager
 def replacing(target: Path) -> Iterator[BinaryIO]:
     """Open a new file beside the target; without an error it then replaces the target."""
+    require(target.name, f"save, path: expected the name of a file, got {os.fspath(target)!r}")
     name = target.with_name(f".{target.name[:50]}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     descriptor = os.open(name, flags, 0o666)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from uhal import Device, DeviceBuffer, DType
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import bool_, u8
 from uhal.errors import NotSupportedError
+from uhal.images.regular_file import path_of
 from uhal.progress import Progress
 
 Weight: TypeAlias = DeviceTensor | QuantizedWeight
@@ -43,7 +44,8 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
     `InvalidImageError`) for a damaged file, and `NotFoundError` for a folder without weights.
     """
     wanted = Device.current() if device is None else as_device(device)
-    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    several = path if isinstance(path, Iterable) and not isinstance(path, (str, bytes)) else [path]
+    paths = [path_of("load, path", one) for one in several]
     require(
         paths,
         "load: expected a path, got none",

@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -36,7 +35,7 @@ from uhal.errors import (
     InvalidHandleError,
     NotFoundError,
 )
-from uhal.images.regular_file import require_file
+from uhal.images.regular_file import path_of, require_file
 
 FORMAT = "ubridge graph"
 VERSION = 3
@@ -45,6 +44,7 @@ Graph = TypeVar("Graph", bound=GraphBuilder)
 
 def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
     """Write a graph as JSON, with only the names of leaves and weights; pass them to `load`."""
+    target = path_of("save, path", path)
     order = graph.order()
     names = {number: name for name, number in leaf_names(graph).items()}
     storages = [
@@ -78,7 +78,7 @@ def save(graph: GraphBuilder, path: str | os.PathLike[str]) -> None:
         "nodes": nodes,
     }
     text = json.dumps(whole, indent=1, allow_nan=False)
-    with replacing(Path(path)) as out:
+    with replacing(target) as out:
         out.write(text.encode("utf-8"))
 
 
@@ -114,8 +114,9 @@ def load(
     for a missing leaf.
     """
     wanted = None if device is None else as_device(device)
-    require_file(path, ArgumentValueError)
-    text = Path(path).read_bytes()
+    source = path_of("load, path", path)
+    require_file(source, ArgumentValueError)
+    text = source.read_bytes()
     buffers = {
         name: leaf.buffer if isinstance(leaf, DeviceTensor) else leaf
         for name, leaf in leaves.items()

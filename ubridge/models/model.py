@@ -46,6 +46,7 @@ from uhal.errors import (
     InvalidHandleError,
     NotSupportedError,
 )
+from uhal.images.regular_file import path_of
 from uhal.progress import Progress
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Model(ProcessBound):
         `OutOfMemoryError`, the last before anything is read.
         """
         at = Device.current() if device is None else as_device(device)
-        source = open_source(Path(path), at)
+        source = open_source(path_of("Model.load, path", path), at)
         design = source.design
         capacity = _tokens("context", context) or min(_USUAL_CAPACITY, design.context)
         member = (0, 1) if group is None else (group.rank, group.ranks)

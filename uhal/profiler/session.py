@@ -10,6 +10,7 @@ from typing import Literal
 
 from uhal import _lane, environment
 from uhal.errors import ArgumentValueError
+from uhal.images.regular_file import path_of
 from uhal.profiler.results import Results
 
 Graphs = Literal["nodes", "whole"]
@@ -138,7 +139,7 @@ class Profile(Results):
         """
         from uhal.profiler import trace
 
-        return trace.write(self, Path(path))
+        return trace.write(self, path_of("export_chrome_trace, path", path))
 
     def export_json(self, path: str | os.PathLike[str]) -> Path:
         """Write every row and every event as JSON; return the path.
@@ -147,13 +148,13 @@ class Profile(Results):
         """
         from uhal.profiler import report
 
-        return report.write_json(self, Path(path))
+        return report.write_json(self, path_of("export_json, path", path))
 
     def export_html(self, path: str | os.PathLike[str]) -> Path:
         """Write a page with tables and plots, for use offline."""
         from uhal.profiler import report
 
-        return report.write_html(self, Path(path))
+        return report.write_html(self, path_of("export_html, path", path))
 
     def __str__(self) -> str:
         return self.table()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -26,6 +25,7 @@ from uhal import Device, DType
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import DTypeLike, as_dtype, f32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.images.regular_file import path_of
 from uhal.progress import Progress
 
 Pictures: TypeAlias = npt.NDArray[np.uint8]
@@ -77,7 +77,7 @@ class StableDiffusion:
         files, missing or misshapen tensors), `ArgumentValueError` (versions) and
         `OutOfMemoryError`, all before a weight is read.
         """
-        where = expanded(Path(path))
+        where = expanded(path_of("StableDiffusion.load, path", path))
         at = Device.current() if device is None else as_device(device)
         known, sources = sources_of(where, at, version)
         if tokenizer is None and not where.is_dir():
@@ -85,7 +85,8 @@ class StableDiffusion:
                 f"{where}: expected a tokenizer, for a single file holds none. Give the folder of "
                 "vocab.json and merges.txt."
             )
-        words = ClipTokenizer.read(expanded(Path(tokenizer or where / "tokenizer")), known.pad)
+        of_words = path_of("StableDiffusion.load, tokenizer", tokenizer or where / "tokenizer")
+        words = ClipTokenizer.read(expanded(of_words), known.pad)
         most = known.text_encoder.vocabulary
         require(
             words.vocabulary <= most,

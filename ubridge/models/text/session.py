@@ -201,6 +201,8 @@ class Session(ProcessBound):
         cache.kept = 0
         for name, tensor in cache.tensors.items():
             tensor.copy_from(values[name])
+        # The caller may change the file as soon as this call returns.
+        self.model.device.synchronize()
         cache.tokens[:] = tokens
         cache.kept = kept
         if hasattr(cache, "turned"):

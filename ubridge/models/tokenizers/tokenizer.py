@@ -14,6 +14,7 @@ from ubridge.core.fits import require
 from ubridge.files.folders import expanded
 from ubridge.files.gguf_reading import begins_as_gguf
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.images.regular_file import path_of
 
 CONTROL_LOOKING = frozenset(
     (
@@ -74,7 +75,7 @@ class Tokenizer(ABC):
         `NotFoundError` for `~` of an unknown user, `InvalidFileError` for a damaged file, and
         `ArgumentValueError` for an unknown kind of tokenizer.
         """
-        found = _file_of(expanded(Path(path)))
+        found = _file_of(expanded(path_of("Tokenizer.load, path", path)))
         is_gguf = found.suffix == ".gguf" or begins_as_gguf(found)
         name = ".gguf" if is_gguf else _kind_of(found)
         made = import_module(_READERS[name]).read(found)
@@ -215,7 +216,8 @@ def _file_of(path: Path) -> Path:
             raise FileNotFoundError(f"{path}: there is no such file or folder")
         return path
     for name in _READERS:
-        if (path / name).is_file():
+        # A FIFO or a folder of this name is refused when it is read.
+        if (path / name).exists():
             return path / name
     ggufs = sorted(path.glob("*.gguf"))
     if len(ggufs) == 1 or (ggufs and "-00001-of-" in ggufs[0].name):
