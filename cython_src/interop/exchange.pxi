@@ -117,7 +117,7 @@ cdef int take_foreign(
     Function function, Py_ssize_t index, PyObject *argument, Slot *slot, unsigned char *out,
     Packed *packed
 ) except -1:
-    """1 if the argument is another library's memory, now packed; else 0.
+    """Return 1 after packing another library's memory; return 0 for any other argument.
 
     `slot` is null for a kernel without a signature.
     """

@@ -7,7 +7,7 @@
 #include <longintrepr.h>
 #endif
 
-/* 1 and the value, or 0 for an int of more digits; `object` is exactly an int. */
+/* Returns 1 and sets `value`, or 0 for an int of more digits. `object` is exactly an int. */
 static inline int uhal_compact_int(PyObject *object, long long *value) {
 #if PY_VERSION_HEX >= 0x030C0000
     if (!PyUnstable_Long_IsCompact((PyLongObject *)object)) {

@@ -13,7 +13,8 @@
         return 1;                                                                                  \
     }
 
-/* 1, with the bytes in `out`, if `object` is a numpy scalar of the dtype code (uhal/dtypes.py). */
+/* Returns 1, with the bytes in `out`, if `object` is a numpy scalar of the dtype code
+   (uhal/dtypes.py). */
 static inline int uhal_numpy_scalar(PyObject *object, char code, void *out) {
     PyTypeObject *type = Py_TYPE(object);
     // clang-format off: a table, one line a type

@@ -36,7 +36,7 @@ cdef struct Packed:
 
 
 cdef inline int read_dimensions(object given, unsigned int *out) noexcept:
-    """1 for one to three ints that fit 32 bits, else 0."""
+    """Return 1 for one to three ints that fit 32 bits, else 0."""
     cdef Py_ssize_t axis, count
     out[1] = out[2] = 1
     if PyTuple_CheckExact(given):

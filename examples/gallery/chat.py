@@ -64,7 +64,7 @@ def attention() -> Weights:
 
 
 def neurons(known: dict[str, str], tokenizer: Any) -> Weights:
-    """A neuron for every token of every answer."""
+    """Return the weights of the neurons: one for every token of every answer."""
     words = " ".join(QUESTIONS).replace("?", " ?").replace(".", " .").split()
     texts = [f" {name}" for name in known]
     texts += [f" {word}" for word in words if word not in known]

@@ -19,7 +19,7 @@ struct Device;
 
 class Module {
   public:
-    // Null on failure, with the code in `error` and the text of uhalHostLastErrorText set.
+    // Returns null on failure, and sets the code in `error` and the text of uhalHostLastErrorText.
     static Module *load(Device &device, const void *image, size_t bytes, int &error);
 
     Device &device() const { return device_; }
@@ -27,7 +27,7 @@ class Module {
     Function &function(size_t index) { return functions_[index]; }
     Function *find_function(const char *name);
     const uhal_host_global *find_global(const char *name) const;
-    // Null for a module that is not checked.
+    // Is null for a module that is not checked.
     uhal_host_check *check() const { return check_; }
     // Returns whether an address lies in the library. A signal handler may call this function.
     bool has_code_at(uintptr_t address) const { return image_.holds(address); }

@@ -192,7 +192,7 @@ void uhal_hsa_capture_leave(uhal_hsa_stream *stream) {
 
 /* -- recording --------------------------------------------------------------------------------- */
 
-/* 0 when the stream can record. The lock is held. */
+/* Returns 0 if the stream can record. The caller holds the lock. */
 static int check(const capture *one) {
     if (one == NULL)
         return tell_ended();

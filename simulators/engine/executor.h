@@ -73,10 +73,10 @@ struct ExecutableVariable {
 class ExecutableModule {
   public:
     virtual ~ExecutableModule() = default;
-    // Null with the reason in `why` when this kernel cannot be run.
+    // Returns null, with the reason in `why`, if this kernel cannot be run.
     virtual std::unique_ptr<Executable> kernel(const KernelDescription &description,
                                                std::string &why) = 0;
-    // Null when there is no such variable.
+    // Returns null if there is no such variable.
     virtual const ExecutableVariable *variable(const std::string &name) = 0;
 };
 

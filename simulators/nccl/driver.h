@@ -20,7 +20,7 @@ struct CudaDriver {
     decltype(&::cuLaunchHostFunc) call_host;
     decltype(&::cuStreamWaitValue32) wait_value;
 
-    // Null if the process has no driver with all of these functions.
+    // Returns null if the process has no driver with all of these functions.
     static const CudaDriver *get();
 };
 

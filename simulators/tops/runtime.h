@@ -26,7 +26,7 @@ class Runtime {
     // Error in the environment's settings; empty when there is none.
     const std::string &complaint() const { return complaint_; }
 
-    // Null when there is no such device.
+    // Returns null if there is no such device.
     DeviceState *device(int ordinal);
 
     std::shared_ptr<Stream> make_stream(DeviceState &device, Stream::Kind kind);

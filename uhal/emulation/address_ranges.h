@@ -56,7 +56,7 @@ static inline uhal_range *uhal_ranges_around(const uhal_ranges *ranges, uint64_t
 
 /* -- without ----------------------------------------------------------------------------------- */
 
-/* False: no memory for the entry. */
+/* Returns false if there is no memory for the entry. */
 static inline bool uhal_ranges_add(uhal_ranges *ranges, const void *record) {
     pthread_mutex_lock(&ranges->lock);
     bool fits = ranges->count < ranges->room;

@@ -43,8 +43,8 @@ static void free_members(WGPUAdapterInfo info) {
                                             .description = info.description});
 }
 
-/* 0 without such a feature. Release 27 calls immediates push constants, and WGSL does not have
-   them. */
+/* Returns 0 if there is no such feature. Release 27 calls immediates push constants, and WGSL does
+   not have them. */
 static uint32_t feature_of(uint32_t feature) {
     switch (feature) {
     case WGPUFeatureName_TimestampQuery:

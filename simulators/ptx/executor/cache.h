@@ -15,7 +15,7 @@ namespace sim {
 
 class PtxCache {
   public:
-    // Null, with a reason in `why`, if there is no such folder or no translator beside the
+    // Returns null, with a reason in `why`, if there is no such folder or no translator beside the
     // library.
     static const PtxCache *get(std::string &why);
 

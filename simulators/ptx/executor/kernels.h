@@ -43,11 +43,11 @@ class PtxModule {
     // Lays out the variables that a description file lists.
     Status lay_out(const std::string &description_file);
 
-    // Null with the reason in `problem` when this kernel cannot be run.
+    // Returns null, with the reason in `problem`, if this kernel cannot be run.
     std::unique_ptr<Executable> kernel(const KernelDescription &description,
                                        TranslatorAnswer &problem);
 
-    // False when there is no such variable.
+    // Returns false if there is no such variable.
     bool variable(const std::string &name, uint64_t &address, uint64_t &bytes) const;
 
     // Gives the variables' memory back; nothing may use this memory any more.
@@ -73,8 +73,8 @@ class PtxKernels {
   public:
     explicit PtxKernels(std::string &complaint) : settings_(complaint) {}
 
-    // Null with the reason in `problem` when the text is not PTX or cannot be checked. The text may
-    // be the beginning of longer memory.
+    // Returns null, with the reason in `problem`, if the text is not PTX or cannot be checked. The
+    // text may be the beginning of longer memory.
     std::unique_ptr<PtxModule> load(std::string_view text, DeviceMemory &memory,
                                     TranslatorAnswer &problem);
 

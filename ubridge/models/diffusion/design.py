@@ -154,7 +154,7 @@ class VaeDesign:
 
     @property
     def factor(self) -> int:
-        """Rows and columns of a picture for each of a latent."""
+        """A picture has this many times the rows, and the columns, of its latent."""
         return 1 << (len(self.channels) - 1)
 
     @classmethod
