@@ -52,8 +52,8 @@ class Cache(ProcessBound):
 
         A recurrent model cannot truncate its state, so it reads the kept tokens again with the next
         tokens. A model whose angles change with the text's length also reads them again. Raises
-        `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for a negative length
-        or more than the text's.
+        `ArgumentTypeError` for a length that is no int, `ArgumentValueError` for a length below 0
+        or above the text's length.
         """
         length = whole_number("truncate, length", length)
         require(

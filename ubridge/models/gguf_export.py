@@ -1,8 +1,8 @@
 """A model's folder as one GGUF file, which this package and llama.cpp read.
 
 The tensors are the decoder's parts in the order of llama.cpp's converter, `convert_hf_to_gguf.py`.
-Keys and names are those that the reader uses. Before anything is written, the reader reads the new
-file's description, and its model must be the folder's.
+Keys and names are the same as in the reader. Before anything is written, the reader reads the new
+file's description, which must describe the same model as the folder.
 """
 
 from __future__ import annotations

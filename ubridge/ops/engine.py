@@ -158,9 +158,9 @@ def ask(
     """Plan one question, whose result is of `dtype` and begins with its memory.
 
     The family's rule gives the shape of the result. `layout` is the resulting tensor's layout where
-    it differs from the rule's. `asked` has the lengths that operands and attributes leave open.
-    `like` is a tensor of the result's class and device, by default the first operand. Raises as the
-    rule does.
+    it differs from the rule's layout. `asked` has the lengths that operands and attributes leave
+    open. `like` is a tensor of the result's class and device, by default the first operand. Raises
+    as the rule does.
     """
     if op is not ASTYPE and (
         dtype.name in _CARRIED or [one for one in operands if one._dtype.name in _CARRIED]

@@ -220,10 +220,10 @@ def remembered(
 ) -> Callable[[Function], Function]:
     """Let `uhal._lane` launch the plans of a function or method of tensors again.
 
-    Names of arguments are the function's. `asks` is by default `answering(plan)`. With
-    `writes_over`, for operations element by element, a call with an `out` of the operands' layout
-    is remembered, too. A function that `changes` its first tensor returns it; its plans have this
-    tensor as their target.
+    Arguments have the function's names. `asks` is by default `answering(plan)`. With `writes_over`,
+    for operations element by element, a call with an `out` of the operands' layout is remembered,
+    too. A function that `changes` its first tensor returns it; its plans have this tensor as their
+    target.
     """
 
     def decorated(function: Function) -> Function:
@@ -273,8 +273,8 @@ def remembered_view(function: Function) -> Function:
 def read_number(kind: type | None = None, *codes: str) -> Callable[[Function], Function]:
     """Let `uhal._lane` read the only element of a tensor as a number of a kind.
 
-    Without a kind the number has the element's. The function runs for tensors of other sizes, and
-    for element types whose code is not in `codes`.
+    Without a kind, the number has the element's kind. The function runs for tensors of other sizes,
+    and for element types whose code is not in `codes`.
     """
 
     def decorated(function: Function) -> Function:

@@ -23,7 +23,8 @@ class Seed:
     """None for a command without the two options of the repetition penalty."""
     repeat_last_n: int = 64
     decimals: int | None = 2
-    """Decimals of tokens/s; None prints all, and excludes the prompt and the first token."""
+    """Decimals of tokens/s. None prints all decimals, and does not count the prompt and the first
+    token."""
 
     def rate(self, generation: Generation) -> str:
         """Return tokens a second, as the command writes them."""

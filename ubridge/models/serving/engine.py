@@ -121,7 +121,7 @@ class Engine:
         """Allocate `pages` of `page_size` tokens, by default for four texts of the context.
 
         At most `sequences` texts run at once, and a step reads at most `step_tokens` tokens.
-        `context` limits the tokens of a text; its default is the model's. With `speculate`,
+        `context` limits the tokens of a text; its default is the model's context. With `speculate`,
         `drafter` makes a function for each text, which proposes up to `speculate` tokens a step.
         The step reads the proposals too, and keeps only tokens that it would choose anyway, so the
         text is the same. A step takes at most `branches` continuations of a text, and reads each as

@@ -122,7 +122,7 @@ def _as_bytes(condition: Memory, size: int, steps: Steps) -> Memory:
 
 
 def _affine(question: Question, steps: Steps) -> None:
-    """Add `x * multiplier + addend`; both roundings are the kernel's."""
+    """Add `x * multiplier + addend`; the kernel rounds twice."""
     layout = question.layout(0)
     steps.launch(
         (),
