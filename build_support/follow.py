@@ -2,9 +2,9 @@
 
 The last commit is cloned into a temporary folder. The commands of README and of the page on
 installing build the clone. Then each page's commands run in a separate shell, from top to bottom,
-and after them the page's Python. The exit status must be 0, and the output must be the page's.
-Results of this checkout's compilers are copied into the clone, unless `--without-cache` asks for a
-whole build.
+and after them the page's Python. The exit status must be 0, and the output must equal the page's
+output. Results of this checkout's compilers are copied into the clone, unless `--without-cache`
+asks for a whole build.
 
 A page is named as in `guide/launching`; without names all are followed. A command is left out, and
 listed with the reason, if `LEFT_OUT` has it or its program is missing. Exit status 1: a command
@@ -46,7 +46,7 @@ import uhal
 uhal.Api.quick_init()
 print(ubridge.ones(8).sum().item())
 """
-"""The file `your_program.py`, which pages name as the reader's."""
+"""The file `your_program.py`: pages give this name to the reader's file."""
 
 
 def main(arguments: list[str]) -> int:

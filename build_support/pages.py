@@ -71,5 +71,5 @@ def commands_of(page: Path) -> Iterator[Command]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Return whether the output is the page's, where `…` stands for any text."""
+    """Return whether the output equals the page's output, where `…` stands for any text."""
     return bool(re.fullmatch(".*".join(map(re.escape, shown.split("…"))), printed, re.DOTALL))

@@ -52,7 +52,7 @@ def runtime_header() -> Header:
 
 
 def open_runtime(check: Check) -> Library:
-    """Open libuhal_opencl. `LibraryNotFoundError` when it was not built or is another version's."""
+    """Open libuhal_opencl. Raises `LibraryNotFoundError` without it or at another version."""
     return open_own_library(
         _LIBRARY, runtime_header(), "uhalCl", "UHAL_CL_VERSION", backend="opencl", check=check
     )
@@ -61,7 +61,8 @@ def open_runtime(check: Check) -> Library:
 def hand_over(runtime: Library, opencl: Library) -> None:
     """Give libuhal_opencl the functions of OpenCL that it calls.
 
-    `LibraryNotFoundError` when the library lacks one: it is older than OpenCL 2.1.
+    Raises `LibraryNotFoundError` if a function is missing, because the library is older than OpenCL
+    2.1.
     """
     addresses = [opencl.address(name) for name in _function_names(runtime)]
     array = (ctypes.c_void_p * len(addresses))(*addresses)

@@ -34,7 +34,8 @@ CLASS_OF: dict[str, type[DeviceError]] = {
     "HSA_STATUS_ERROR_INVALID_ISA_NAME": InvalidImageError,
     "HSA_STATUS_ERROR_INVALID_FILE": InvalidImageError,
     "HSA_STATUS_ERROR_VARIABLE_UNDEFINED": InvalidImageError,
-    # The handle was destroyed, never made, or is another device's. Unknown memory counts, too.
+    # The handle was destroyed, never made, or belongs to another device. Unknown memory counts,
+    # too.
     "HSA_STATUS_ERROR_INVALID_AGENT": InvalidHandleError,
     "HSA_STATUS_ERROR_INVALID_ALLOCATION": InvalidHandleError,
     "HSA_STATUS_ERROR_INVALID_MEMORY_POOL": InvalidHandleError,
@@ -57,7 +58,7 @@ LOST_TEXT: dict[str, str] = {
     "UHAL_HSA_LOST_PEER": "work of the device waits for another device, and that is lost",
     "UHAL_HSA_LOST_DEADLINE": "the device did nothing for as long as UHAL_ROCM_DEADLINE allows",
 }
-"""Meanings of codes that are not the runtime's."""
+"""Meanings of codes that uhal defines, not the runtime."""
 
 CAPTURE_TEXT: dict[str, str] = {
     "UHAL_HSA_ILLEGAL_STATE": "the stream is not in a state for this",

@@ -60,7 +60,7 @@ def runtime_header() -> Header:
 
 
 def open_runtime(check: Check) -> Library:
-    """Open libuhal_hsa. `LibraryNotFoundError` when it was not built or is another version's."""
+    """Open libuhal_hsa. Raises `LibraryNotFoundError` without it or at another version."""
     return open_own_library(
         _LIBRARY, runtime_header(), "uhalHsa", "UHAL_HSA_VERSION", backend="rocm", check=check
     )

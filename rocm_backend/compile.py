@@ -47,8 +47,9 @@ _TARGET = re.compile(r"gfx[0-9a-f]+(?:-generic)?(?::(?:xnack|sramecc)[+-])*")
 def kernels(source: str, target: str, options: Sequence[str] = ()) -> bytes:
     """Compile the text of a kernel source to a code object for `Module.from_bytes`.
 
-    `target` is the device's, such as `"gfx942"` or `"gfx90a:xnack-"`. `options` are clang's, such
-    as `["-DTILE=32", "-I/my/headers"]`. The image has names and types of all parameters.
+    `target` is the device's target, such as `"gfx942"` or `"gfx90a:xnack-"`. `options` are options
+    of clang, such as `["-DTILE=32", "-I/my/headers"]`. The image has names and types of all
+    parameters.
 
     Raises `LibraryNotFoundError` when the wheel is missing, `ArgumentValueError` for a text that
     is no target, `DeviceError` with the compiler's words when the source does not compile. Any

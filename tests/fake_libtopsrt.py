@@ -1,6 +1,6 @@
 """Builds small libraries with libtopsrt's interface; a test sets their answers.
 
-Memory is the host's, calls on streams run at once, and only the kernel `fill_f32` computes: enough
+Memory is host memory, calls on streams run at once, and only the kernel `fill_f32` computes: enough
 to check the backend's arguments. Functions of the newer generation can be left out.
 """
 

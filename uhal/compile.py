@@ -79,9 +79,9 @@ def host(
 ) -> bytes:
     """Compile kernels written with `<uhal/kernel.h>` for the host to an image for `Module`.
 
-    `source` is the text, or the path of a file that holds it. `options` are the compiler's, such as
-    `["-march=native", "-DTILE=32"]`. A `checked` library runs slower and reports invalid accesses
-    (docs/guide/debugging.md). The default is checked if `UHAL_HOST_CHECK=1` is set.
+    `source` is the text, or the path of a file that holds it. `options` are the compiler's options,
+    such as `["-march=native", "-DTILE=32"]`. A `checked` library runs slower and reports invalid
+    accesses (docs/guide/debugging.md). The default is checked if `UHAL_HOST_CHECK=1` is set.
 
     Raises `LibraryNotFoundError` when there is no compiler, `OSError` when the file cannot be read,
     `DeviceError` with the compiler's words when the source does not compile. Any thread may call

@@ -367,7 +367,7 @@ class Backend(ABC):
         self._refuse_graphs()
 
     def instantiate_graph(self, graph: int) -> ExecutableGraph:
-        """Make a graph ready to be launched. It is not changed and stays the caller's."""
+        """Make a graph ready to be launched. It does not change, and the caller still owns it."""
         self._refuse_graphs()
 
     def graph_kernel_function(self, node: int) -> int:

@@ -25,6 +25,6 @@ class EventFlags(IntFlag):
     BLOCKING_SYNC = 1
     """Sleeps while waiting."""
     DISABLE_TIMING = 2
-    """Records no time: cheaper, `elapsed_since` is refused."""
+    """Records no time. The event is cheaper, and `elapsed_since` refuses it."""
     INTERPROCESS = 4
     """May be shared with another process; needs `DISABLE_TIMING`."""

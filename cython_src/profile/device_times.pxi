@@ -1,9 +1,9 @@
 # Times on the device: two events around each operation, read in batches after they have passed.
 #
-# The resolution is the vendor's: half a microsecond on NVIDIA's devices. On the host, the
-# thread that runs the stream reads the runtime's clock. An event difference is a float in
-# milliseconds, so a start time is measured from a recent event of the same stream, the anchor. The
-# anchor moves after ANCHOR_REACH milliseconds.
+# The vendor sets the resolution: half a microsecond on NVIDIA's devices. On the host, the thread
+# that runs the stream reads the runtime's clock. An event difference is a float in milliseconds, so
+# a start time is measured from a recent event of the same stream, the anchor. The anchor moves
+# after ANCHOR_REACH milliseconds.
 
 cdef enum:
     # Pending records of a device before their times are read.

@@ -11,7 +11,7 @@ namespace {
 
 // Long enough to bridge the gap between two launches, short enough to be no burden.
 constexpr int64_t spin_nanoseconds = 20'000;
-// Longer than most gaps between a graph's launches for workers.
+// Longer than most gaps between two launches of a graph that use workers.
 constexpr int64_t graph_nanoseconds = 1'000'000;
 // Between two attempts to start a worker that the system refused.
 constexpr int64_t retry_nanoseconds = 100'000'000;

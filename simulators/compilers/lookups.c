@@ -2,8 +2,8 @@
 // code gets our function instead. All other lookups go to the loader unchanged.
 //
 // Libraries open NVRTC and nvJitLink by a full path of their own choice, so they would not find a
-// replacement library of the same name in another folder. The opened library stays the user's,
-// with its own path, version and other functions.
+// replacement library of the same name in another folder. The opened library is still the user's
+// library, with its own path, version and other functions.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -84,7 +84,7 @@ struct GraphExec {
 };
 
 struct Capture : sim::CaptureState<Stream, Graph> {
-    bool into_given = false;           // the graph is the program's, and stays valid
+    bool into_given = false;           // the program owns the graph, which stays valid
     std::vector<CUgraphNode> answered; // result of the last query of dependencies
     std::vector<CUgraphEdgeData> answered_edges;
 };

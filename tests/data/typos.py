@@ -1,4 +1,4 @@
-"""A program of a user with ten typos, in lines that say so; `build_support.typos` checks it."""
+"""A program of a user with ten typos; a comment marks each. `build_support.typos` checks it."""
 
 import numpy as np
 

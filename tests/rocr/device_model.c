@@ -1,11 +1,10 @@
 /* A model of one AMD GPU, for the hook that AMD's HSA runtime has for such models since ROCm 7.
  *
  * HSA_MODEL_LIB names this library and HSA_MODEL_TOPOLOGY a folder that describes the device. Then
- * the runtime opens no kernel driver: memory is the host's, and this library handles the queues.
+ * the runtime opens no kernel driver: memory is host memory, and this library handles the queues.
  * One thread per queue takes packets like a packet processor, or commands like a copy engine. No
- * kernel is executed: a dispatch is checked and noted, and counts as done.
- *
- * Sources of the layouts: packets, "HSA Platform System Architecture Specification" 1.2; signals,
+ * kernel is executed: a dispatch is checked and noted, and counts as done. * Sources of the
+ * layouts: packets, "HSA Platform System Architecture Specification" 1.2; signals,
  * amd_hsa_signal.h; kernel descriptors, LLVM's "User Guide for AMDGPU Backend"; commands of the
  * copy engines, Linux's vega10_sdma_pkt_open.h and navi10_sdma_pkt_open.h. */
 #define _GNU_SOURCE

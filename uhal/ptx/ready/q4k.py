@@ -17,9 +17,9 @@ WARPS, WORDS = 4, 36
 def q4k_gemv() -> ptx.Kernel:
     """Return `q4k_gemv(u32 rows, u32 k, const u32* w, const i32* x, const f32* scales, f32* out)`.
 
-    w is (rows, k / 256) super-blocks of GGUF's Q4_K, x has signed bytes, four per word, with a
-    scale for each 32 bytes; all operands begin at multiples of 16 bytes, k is a multiple of 256.
-    Grid ⌈rows / 4⌉, block 128: a warp for each row.
+    w is (rows, k / 256) super-blocks of GGUF's Q4_K. x has signed bytes, four per word, with a
+    scale for each 32 bytes. All operands begin at multiples of 16 bytes, and k is a multiple of
+    256. Grid ⌈rows / 4⌉, block 128: a warp for each row.
     """
 
     @ptx.kernel(
