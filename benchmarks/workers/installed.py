@@ -2,8 +2,8 @@
 
     python -m benchmarks.workers.installed DISTRIBUTION
 
-An editable installation of uhal only points to the checkout: then its packages are counted, built
-for one instruction level, without the simulated drivers of a wheel.
+An editable installation of uhal only points to the checkout. In this case the checkout's packages
+are counted. They are built for one instruction level, and lack the simulated drivers of a wheel.
 """
 
 from __future__ import annotations

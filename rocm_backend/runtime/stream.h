@@ -23,7 +23,7 @@ static inline int uhal_hsa_capturing(uhal_hsa_stream *stream) {
 /* Notes a launch of the stream. */
 void uhal_hsa_stream_count(uhal_hsa_stream *stream, uint64_t begin, uint64_t end);
 
-/* Orders the stream behind a mark, and takes over the caller's reference; NULL: behind nothing. */
+/* Orders the stream behind a mark, and takes over the caller's reference. NULL adds no order. */
 int uhal_hsa_stream_await(uhal_hsa_stream *stream, uhal_hsa_mark *awaited);
 
 /* Notes that the stream put packets into its queue, the last of them `upto`. */

@@ -23,7 +23,7 @@ class Words(NamedTuple):
 
 
 class Elements(NamedTuple):
-    """Elements in device memory, shared by equal contents."""
+    """Elements in device memory. Equal contents share one buffer."""
 
     dtype: str
     data: bytes

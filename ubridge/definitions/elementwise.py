@@ -76,7 +76,7 @@ def _gelu(x: Array) -> Array:
 def _power(x: Array, y: Array) -> Array:
     if x.dtype.kind not in "iu":
         return np.power(x, y)
-    # Integers to a negative power are cut towards 0.
+    # Negative powers of integers are truncated towards 0.
     cut = np.where(x == 1, 1, np.where(x + 1 == 0, 1 - 2 * (y & 1), 0))
     return np.where(y < 0, cut, np.power(x, np.where(y < 0, 0, y)))
 

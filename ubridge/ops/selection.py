@@ -132,7 +132,7 @@ def plan_gather(x: Value, ids: Value, axis: int) -> Value | None:
 
 
 def plan_elements(x: Value, ids: Value, axis: int, **flags: Any) -> Value:
-    """Plan an element for each id of a type that kernels take."""
+    """Plan the choice of an element for each id. Kernels must take the ids' type."""
     axis = axis_of(GATHER.name, x._layout, axis)
     sizes, chosen = _around(x._layout.shape, axis), ids._layout.shape
     whole = Layout.contiguous(elements_of(GATHER.name, x._layout.shape, chosen, axis))

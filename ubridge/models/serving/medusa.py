@@ -79,7 +79,7 @@ class MedusaDrafter:
     """
 
     def __init__(self, heads: MedusaHeads, choices: Sequence[Sequence[int]] = CHOICES) -> None:
-        """Propose a continuation for each of `choices`, which number the best tokens of heads."""
+        """Propose a continuation for each of `choices`, whose 0 is a head's most probable token."""
         require(
             all(choice and min(choice) >= 0 for choice in choices) and len(choices) > 0,
             f"MedusaDrafter, choices: expected runs of numbers from 0 on, got {choices!r:.80}",

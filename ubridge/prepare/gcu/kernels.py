@@ -8,7 +8,8 @@ from ubridge.core.kernel_def import Configure, KernelDef
 from uhal import DeviceLimits
 
 _L2_BYTES = 1 << 20
-"""L2 to request from a cluster for a kernel that uses it; no public source gives its size."""
+"""Bytes of L2 to request from a cluster, for a kernel that uses L2; no public source gives L2's
+size."""
 
 
 def gcu_kernel(module: str, entry: str, in_l2: bool = False) -> KernelDef:
