@@ -40,10 +40,11 @@ DEVICE_FUNCTION void log_softmax(BLOCK block, u64 count, const T *src, T *dst)
     map_row(block, count, dst, Minus<C>{base, logarithm(total)}, row);
 }
 
-struct SiluTimes : LongFunction {
-    template <class C> DEVICE_METHOD C operator()(C gate, C up) const
+// For results of type T.
+template <class T> struct SiluTimes : LongFunction {
+    DEVICE_METHOD Compute<T> operator()(Compute<T> gate, Compute<T> up) const
     {
-        return logistic(gate, gate, up);
+        return logistic_for<T>(gate, gate, up);
     }
 };
 
@@ -85,7 +86,7 @@ DEVICE_FUNCTION void concatenate(BLOCK block, const W *ltensor, const W *rtensor
     }                                                                                              \
     KERNEL(silu_mul_##T, (u64 numel, const T *gate, const T *up, T *out))                          \
     {                                                                                              \
-        map(THIS_BLOCK, numel, out, SiluTimes{}, Operand<T>(gate), Operand<T>(up));                \
+        map(THIS_BLOCK, numel, out, SiluTimes<Digits<T>>{}, Operand<T>(gate), Operand<T>(up));      \
     }                                                                                              \
     KERNEL(maskfill_##T, (u64 numel, u64 num_dims, const u64 *info, const u8 *mask, const T *inp,  \
                           T value, T *out))                                                        \

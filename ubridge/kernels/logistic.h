@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include <uhal/kernel.h>
+#include "few_digits.h"
 
 DEVICE_FUNCTION f32 power_of_e(f32 x)
 {
@@ -43,6 +43,26 @@ DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
     const T total = T(1) + power * rest;
     const T product = (negative ? factor * power : factor) / total * scale;
     return negative ? product * rest : product;
+}
+
+// The same for results of type T.
+template <class T>
+DEVICE_FUNCTION Compute<T> logistic_for(Compute<T> x, Compute<T> factor,
+                                        Compute<T> scale = Compute<T>(1))
+{
+#if defined(__CUDACC__)
+    if constexpr (has_few_digits<T>) {
+        const f32 magnitude = fabsf(x);
+        // A result of f16 is 0 long before the power is no normal number.
+        const bool halved = !same_type<T, f16> && magnitude > 64;
+        const f32 half = small_exponential(halved ? -0.5f * magnitude : -magnitude);
+        const f32 rest = halved ? half : 1;
+        const f32 inverse = uhal_fast_reciprocal(fmaf(half, rest, 1.0f));
+        const f32 product = (x < 0 ? factor * half : factor) * inverse * scale;
+        return x < 0 ? product * rest : product;
+    } else
+#endif
+        return logistic(x, factor, scale);
 }
 
 #endif

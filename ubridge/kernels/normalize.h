@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "few_digits.h"
 #include "reduction.h"
 
 DEVICE_FUNCTION f32 exponential(f32 x)
@@ -31,28 +32,20 @@ template <class C> struct ExponentialAbove {
 
 #if defined(__CUDACC__)
 
-// e^x in 8 instructions for x <= 0; a NaN is kept.
-DEVICE_FUNCTION f32 small_exponential(f32 x)
-{
-    // The factor is log2(e) rounded up, and the product is rounded down, so that x - y ln(2) is at
-    // least 0. This rest is tiny: its exponential is 1 + rest. For x = -inf the rest is a NaN,
-    // which becomes 0.
-    const f32 y = __fmul_rd(x, 1.44269514f);
-    const f32 rest = __saturatef(fmaf(y, 1.90465421e-9f, fmaf(y, -0.693147182f, x)));
-    f32 power;
-    asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(y));
-    return fmaf(power, rest, power);
-}
-DEVICE_FUNCTION f64 small_exponential(f64 x)
-{
-    return exp(x);
-}
-
 // The exponential, which takes the place of the value.
 template <class C> struct BecomeExponential {
     C base;
     DEVICE_METHOD C operator()(C &x) const { return x = small_exponential(x - base); }
 };
+
+// The sum of numbers that are not negative, for results of T.
+template <class T, bool few_digits = has_few_digits<T>> struct TotalOf {
+    typedef Sum<Compute<T>> Type;
+};
+template <class T> struct TotalOf<T, true> {
+    typedef QuickSum<Compute<T>> Type;
+};
+template <class T> using Total = typename TotalOf<T>::Type;
 
 // The square of the difference, which takes the place of the value.
 template <class C> struct BecomeDifference {
@@ -106,7 +99,7 @@ template <class T> DEVICE_FUNCTION void softmax(BLOCK block, u64 count, const T 
     if (HeldRow<T>::fits(block, count, src, dst)) {
         HeldRow<T> held(block, count, src);
         const C above = held.template reduce<LargestNumber<C>>(block, Same{}).result();
-        const C all = held.template sum<HeldRow<T>::EACH>(block, BecomeExponential<C>{above});
+        const C all = held.template sum<HeldRow<T>::EACH, Total<T>>(block, BecomeExponential<C>{above});
         held.store(block, dst, Times<C>{C(1) / all});
         return;
     }
@@ -145,7 +138,8 @@ DEVICE_FUNCTION void rms_norm(BLOCK block, u64 count, const T *src, T *dst, cons
 #if defined(__CUDACC__)
     if (alpha != nullptr && HeldRow<T>::fits(block, count, src, dst, alpha)) {
         HeldRow<T> held(block, count, src);
-        const C all = held.template sum<HeldRow<T>::EACH>(block, SquareOfDifference<C>{C(0)});
+        const C all =
+            held.template sum<HeldRow<T>::EACH, Total<T>>(block, SquareOfDifference<C>{C(0)});
         const C by = C(1) / square_root(all / C(count) + C(eps));
         held.store(block, dst, Normalize<C>{C(0), by}, alpha);
         return;
@@ -167,9 +161,11 @@ DEVICE_FUNCTION void layer_norm(BLOCK block, u64 count, const T *src, T *dst, co
     if (alpha != nullptr && beta != nullptr &&
         HeldRow<T>::fits(block, count, src, dst, alpha, beta)) {
         HeldRow<T> held(block, count, src);
-        // Terms of a mean cancel, so that only pairs are added without their rounding errors.
-        const C center = held.template sum<2>(block, Same{}) / C(count);
-        const C all = held.template sum<HeldRow<T>::EACH>(block, BecomeDifference<C>{center});
+        // Terms of a mean cancel, so that only few are added without their rounding errors. Sums of
+        // a few numbers of 16 bits have hardly any.
+        constexpr u32 FEW = has_few_digits<T> ? HeldRow<T>::EACH : 2;
+        const C center = held.template sum<FEW, Sum<C>>(block, Same{}) / C(count);
+        const C all = held.template sum<HeldRow<T>::EACH, Total<T>>(block, BecomeDifference<C>{center});
         const C by = C(1) / square_root(all / C(count) + C(eps));
         held.store(block, dst, Normalize<C>{C(0), by}, alpha, beta);
         return;

@@ -317,6 +317,16 @@ DEVICE_FUNCTION void map_row(BLOCK block, u64 count, Out *out, Function function
     }
 }
 
+// A sum in one word, which a warp passes on at once.
+template <class C> struct QuickSum {
+    C value;
+
+    DEVICE_METHOD static QuickSum initial() { return {C(0)}; }
+    DEVICE_METHOD void step(C x, u64) { value += x; }
+    DEVICE_METHOD void merge(const QuickSum &other) { value += other.value; }
+    DEVICE_METHOD C result() const { return value; }
+};
+
 // The sum of values, in a tree.
 template <u32 count, class C> DEVICE_FUNCTION C plain_sum(const C *values)
 {
@@ -387,13 +397,12 @@ template <class T> struct HeldRow {
         return of_block<State>(block, state);
     }
 
-    // The sum of value(x). Groups of `together` values are added plainly, the groups' sums with
-    // compensation.
-    template <u32 together, class Value> DEVICE_METHOD C sum(BLOCK block, Value value)
+    // The sum of value(x). Groups of `together` values are added plainly, the groups' sums by State.
+    template <u32 together, class State, class Value> DEVICE_METHOD C sum(BLOCK block, Value value)
     {
-        REGISTER_OF(block, Sum<C>, state, MAX_THREADS);
+        REGISTER_OF(block, State, state, MAX_THREADS);
         THREADS_OF(block, t) {
-            Sum<C> own = Sum<C>::initial();
+            State own = State::initial();
             each_vector(t, [&](u32 first, u32) {
                 C parts[EACH];
                 for (u32 n = 0; n < EACH; ++n)
@@ -403,7 +412,7 @@ template <class T> struct HeldRow {
             });
             state(t) = own;
         }
-        return of_block<Sum<C>>(block, state).result();
+        return of_block<State>(block, state).result();
     }
 
     // dst[i] = function(value, others[i]...).

@@ -184,9 +184,18 @@ LONG_OPERATION(SquareRoot, sqrt_of(x))
 LONG_OPERATION(Gelu, gelu(x))
 LONG_OPERATION(GeluErf, x * normal_distribution(x))
 OPERATION(Relu, x <= T(0) ? T(0) : x)
-LONG_OPERATION(Silu, logistic(x, x))
 OPERATION(Sign, sign(x))
-LONG_OPERATION(Sigmoid, logistic(x, T(1)))
+
+// For results of type T.
+template <class T> struct Silu : LongFunction {
+    DEVICE_METHOD Compute<T> operator()(Compute<T> x) const { return logistic_for<T>(x, x); }
+};
+template <class T> struct Sigmoid : LongFunction {
+    DEVICE_METHOD Compute<T> operator()(Compute<T> x) const
+    {
+        return logistic_for<T>(x, Compute<T>(1));
+    }
+};
 
 template <class T> struct Elu : LongFunction {
     T alpha;
@@ -212,6 +221,7 @@ DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, co
     {                                                                                              \
         map(THIS_BLOCK, numel, out, Operation{}, input(num_dims, info, inp, out));                 \
     }
+#define UNARY_FOR(entry, T, Operation) UNARY(entry, T, Operation<Digits<T>>)
 // The same bits again.
 #define COPY(entry, T)                                                                             \
     KERNEL(entry, (u64 numel, u64 num_dims, const u64 *info, const T *inp, T *out))                \
@@ -279,9 +289,9 @@ FLOATS(UNARY, usqrt, SquareRoot)
 FLOATS(UNARY, ugelu, Gelu)
 FLOATS(UNARY, ugelu_erf, GeluErf)
 FLOATS(UNARY, urelu, Relu)
-FLOATS(UNARY, usilu, Silu)
+FLOATS(UNARY_FOR, usilu, Silu)
 FLOATS(UNARY, usign, Sign)
-FLOATS(UNARY, usigmoid, Sigmoid)
+FLOATS(UNARY_FOR, usigmoid, Sigmoid)
 FLOATS(UNARY_WITH_PARAMETER, uelu, Elu)
 FLOATS(UNARY_WITH_PARAMETER, upowf, Power)
 
