@@ -22,28 +22,16 @@ DEVICE_FUNCTION f64 hyperbolic_tangent(f64 x) { return tanh(x); }
 DEVICE_FUNCTION f32 multiply_add(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
 DEVICE_FUNCTION f64 multiply_add(f64 a, f64 b, f64 c) { return fma(a, b, c); }
 
-template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T *b) {
 #if KERNEL_ON_GPU
+template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T *b) {
     C sum = 0;
     for (u32 i = 0; i < count; ++i)
         sum += a[i] * widen(b[i]);
     return sum;
-#else
-    // Sums in lanes, so that the loop becomes vector code.
-    enum : u32 { LANES = 32 };
-    C lanes[LANES] = {};
-    u32 i = 0;
-    for (; i + LANES <= count; i += LANES)
-        for (u32 lane = 0; lane < LANES; ++lane)
-            lanes[lane] += a[i + lane] * widen(b[i + lane]);
-    for (u32 lane = 0; i + lane < count; ++lane)
-        lanes[lane] += a[i + lane] * widen(b[i + lane]);
-    for (u32 width = LANES / 2; width > 0; width /= 2)
-        for (u32 lane = 0; lane < width; ++lane)
-            lanes[lane] += lanes[lane + width];
-    return lanes[0];
-#endif
 }
+#else
+#include "attention_lanes.h"
+#endif
 
 // The score of a product: scaled, limited to the cap, plus the key's bias.
 template <class C> struct Bounded {
@@ -206,14 +194,8 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, Keys k, Keys v
         C own[MAX_HEAD_DIM];
         for (u32 column = 0; column < head_dim; ++column)
             own[column] = C(0);
-        for (u32 i = 0; i < count; ++i) {
-            const u64 at = places.noted(noted, i, begin + i);
-            const auto *const values = v.row(at);
-            const C share = v.scaled(scores[i], at);
-            UHAL_INDEPENDENT
-            for (u32 column = 0; column < head_dim; ++column)
-                own[column] += share * widen(values[column]);
-        }
+        const auto place = [&](u32 i) { return places.noted(noted, i, begin + i); };
+        add_rows(count, scores, v, place, head_dim, own);
         UHAL_INDEPENDENT
         for (u32 column = 0; column < head_dim; ++column)
             sums[column] = joint(sums[column], own[column]);
