@@ -43,7 +43,7 @@ def run(refusals: Path, folder: Path, *arguments: str) -> subprocess.CompletedPr
         env=environment,
         capture_output=True,
         text=True,
-        timeout=rounds(120, 3600),
+        timeout=rounds(600, 3600),
     )
 
 
