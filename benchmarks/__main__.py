@@ -75,7 +75,7 @@ def _gates(command: tuple[str, ...], peers: str) -> list[dict[str, Any]]:
 
 
 def _report(name: str, gate: dict[str, Any]) -> bool:
-    """Print a line; return whether the gate holds. A gate whose peer is missing is not missed."""
+    """Print a line; return whether the gate holds. A gate without its peer holds."""
     least, most, value = gate.get("least"), gate.get("at_most"), gate["is"]
     what = f"{gate['backend']}, {gate['what']}" if "backend" in gate else gate["what"]
     wanted = "" if least is most is None else f"≥ {least:.2f}" if most is None else f"≤ {most:.2f}"

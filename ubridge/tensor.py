@@ -57,7 +57,7 @@ from uhal.interop import StreamLike
 
 
 def _comparison(op: Op) -> Callable[[Any, Any], Any]:
-    """The method behind `==` and `!=`; other objects than numbers are unequal, as in Python."""
+    """The method behind `==` and `!=`. As in Python, an object that is no number is unequal."""
 
     def plan(x: Value, other: Any) -> Value | None:
         return elementwise.plan_binary(op, x, other) if _is_comparable(other) else None

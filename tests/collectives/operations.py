@@ -20,7 +20,7 @@ from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
 
 SHAPES = ((3, 5), (0, 4), (257,), ())
 ROUNDING = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-22, "f64": 2.0**-51}
-"""Twice the unit roundoff: ranks may be combined in any order, each time with a rounding."""
+"""Twice the unit roundoff. Ranks may be combined in any order, and each combination rounds."""
 Arrays = list[np.ndarray]
 
 

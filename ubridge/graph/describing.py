@@ -39,7 +39,7 @@ class Describer(Executor):
         storages: Storages,
         booleans: Collection[int],
     ) -> None:
-        """`booleans` are the leaves whose u8 are booleans."""
+        """`booleans` are the leaves that hold booleans, as u8."""
         self.real = real
         self.device = real.device
         self.constants = real.constants

@@ -33,7 +33,7 @@ from uhal import Device
 from uhal.errors import NotSupportedError
 
 NEARER = 5e-4
-"""llama.cpp rounds GELU to f16: the largest difference of its logits, relative to the largest."""
+"""Tolerance relative to the largest logit, for llama.cpp's logits: it rounds GELU to f16."""
 
 
 def test_every_row_of_llama_cpp_has_a_case() -> None:

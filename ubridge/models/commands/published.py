@@ -81,4 +81,5 @@ PUBLISHED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         },
     },
 }
-"""By command and by the value of `--which` or `--model`; the first is the default."""
+"""Published models by command, then by the value of `--which` or `--model`; the first is the
+default."""

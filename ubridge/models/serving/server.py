@@ -1,7 +1,7 @@
 """`application`: an engine behind the HTTP interface of OpenAI.
 
 Completions and chats, streamed or whole; models, health, metrics for Prometheus, and a page to chat
-with. One task runs the engine's steps on a thread, all other work is on the event loop.
+with. One task runs the engine's steps on a thread. All other work runs on the event loop.
 """
 
 from __future__ import annotations

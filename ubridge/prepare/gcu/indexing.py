@@ -32,7 +32,8 @@ _MOVED_AS = {i16: f16, u16: f16, i32: u32, u64: i64}
 
 Ids = npt.NDArray[Any]
 Sizes = tuple[int, int, int, int]
-"""Elements before the axis, along it, ids along it, elements after it."""
+"""Numbers of elements before the axis and along the axis, of ids along the axis, and of elements
+after the axis."""
 
 
 def _index_select(question: Question, steps: Steps) -> None:

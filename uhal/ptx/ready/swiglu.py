@@ -29,8 +29,8 @@ WARPS = 4
 def swiglu_gemv(of: Type = f16) -> Kernel:
     """Return `swiglu_gemv(u32 rows, u32 k, const u32* gate, const u32* up, const u32* x, T* out)`.
 
-    out = silu(gate · x) · (up · x); the matrices are (rows, k) of T, passed as pairs in words, k a
-    multiple of 8. Grid ⌈rows / 4⌉, block 128: a warp for each row.
+    out = silu(gate · x) · (up · x). The matrices are (rows, k) of T, and k is a multiple of 8. A
+    word holds a pair of T. Grid ⌈rows / 4⌉, block 128: a warp for each row.
     """
 
     @kernel(
