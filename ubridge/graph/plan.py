@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -78,10 +77,11 @@ class GraphPlan(ProcessBound):
             for name, tensor in self._memory.items()
             if dry_run.reads(tensor.buffer)
         }
-        with ExitStack() as stack:
-            stack.enter_context(executor.layouts.capture())
-            stack.enter_context(executor.constants.capture())
-            plan = stack.enter_context(stream.capture(f"graph of {graph.n_ops} operations"))
+        with (
+            executor.layouts.capture(),
+            executor.constants.capture(),
+            stream.capture(f"graph of {graph.n_ops} operations") as plan,
+        ):
             values = {name: plan.slot(name, slot.value) for name, slot in self._numbers.items()}
             for name, buffer in self._followed.items():
                 plan.slot(name, buffer)
