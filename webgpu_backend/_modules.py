@@ -11,7 +11,7 @@ import itertools
 import json
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from uhal.images.spirv_slices import SHARED, Cutter, Slice
 from uhal.images.spirv_words import Entry
 from webgpu_backend._adapters import Adapter
 from webgpu_backend._runtime import runtime_header
+from webgpu_backend._written import Written, written_beside
 from webgpu_backend.translator import VERSION, Argument, Translation, translate
 
 _POINTER = ctypes.sizeof(ctypes.c_uint64)
@@ -57,6 +58,8 @@ class Module:
     what: str
     spirv: SpirvModule
     cutter: Cutter
+    written: Mapping[str, Written]
+    """Kernels that are written in WGSL."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     functions: dict[str, int] = field(default_factory=dict)
     variables: dict[int, int] = field(default_factory=dict)
@@ -88,7 +91,8 @@ class ModuleVerbs(Backend):
         spirv, description = kernels_of(image, what)
         cutter = Cutter(spirv)
         handle = next(self._handles)
-        self._modules[handle] = Module(self.opened(ordinal), what, spirv, cutter)
+        written = written_beside(path)
+        self._modules[handle] = Module(self.opened(ordinal), what, spirv, cutter, written)
         reason = "each kernel is translated to WGSL when it is asked for"
         chosen = Chosen(description, reason, (ImageCandidate(description, True, reason),))
         has_messages = MESSAGES.decode() in cutter.variables.values()
@@ -157,6 +161,9 @@ class ModuleVerbs(Backend):
 
     def _make(self, module: Module, entry: Entry) -> int:
         what = f"{module.what}, kernel {entry.name!r}"
+        written = module.written.get(entry.name)
+        if written is not None:
+            return self._make_written(module, entry, written)
         if module.cutter.whole:
             raise NotSupportedError(
                 f"{what}: a variable of its module begins with a value, or is used in a function "
@@ -174,6 +181,15 @@ class ModuleVerbs(Backend):
         ]
         function = self._kernel(module.opened, reported, arguments)
         self._attributes[function] = self._facts(module, entry, reported)
+        return function
+
+    def _make_written(self, module: Module, entry: Entry, written: Written) -> int:
+        facts = module.opened.adapter.facts
+        own = module.spirv.signatures[entry.name]
+        found = written.translation(own, int(facts.max_immediate_bytes))
+        arguments = [self._argument(module, one, len(own), (), found) for one in found.arguments]
+        function = self._kernel(module.opened, found, arguments)
+        self._attributes[function] = self._facts(module, entry, found)
         return function
 
     def _translated(self, module: Module, entry: Entry, cut: Slice, what: str) -> Translation:

@@ -17,7 +17,9 @@ from tests.children import ROOT, untold
 from tests.requirements import missing
 from tests.sampling import SOAK, rounds
 
-SAMPLE = ("test_abi.py", "test_backend.py", "test_drivers.py", "test_translator.py")
+SAMPLE = tuple(
+    f"test_{name}.py" for name in ("abi", "backend", "barriers", "drivers", "translator", "written")
+)
 TESTS = (
     *(str(Path("tests", "webgpu", name)) for name in SAMPLE),
     *(("tests/conformance", "tests/ubridge") if SOAK else ()),

@@ -1,0 +1,208 @@
+"""Kernels that are written in WGSL beside an image, in place of their translations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from opencl_backend import compile as opencl_compile
+from tests.requirements import missing
+from tests.sampling import rounds
+from tests.webgpu.kernels import FOLDER, module
+from uhal import Device, DeviceBuffer, Function, Module, Stream, as_dtype
+from uhal.errors import InvalidImageError, LibraryNotFoundError
+from webgpu_backend._written import SUFFIX, written_beside
+
+SOURCE = """
+#include <uhal/kernel.h>
+KERNEL(widened, (const f16 *x, f32 *out, u64 n)) { GRID_STRIDE(i, n) { out[i] = 0; } }
+KERNEL(narrowed, (const f32 *x, f16 *out, u64 n)) { GRID_STRIDE(i, n) { out[i] = f16(0); } }
+KERNEL(brains, (const f32 *x, bf16 *out, u64 n)) { GRID_STRIDE(i, n) { out[i] = bf16(0); } }
+"""
+LOOP = """
+@compute @workgroup_size(block_x, block_y, block_z)
+fn kernel(@builtin(global_invocation_id) id: vec3<u32>) {
+  for (var i = id.x; i < n(); i += P.w[0].x * block_x) { step(i); }
+}
+"""
+TEMPLATES = f"""
+//! kernel widened: const f16* x, f32* out, u64 n
+fn step(i: u32) {{ out_store(i, x_pair(i & ~1u)[i & 1u]); }}
+{LOOP}
+//! kernel narrowed: const f32* x, f16* out, u64 n
+//! kernel brains: const f32* x, bf16* out, u64 n
+fn step(i: u32) {{ out_store(i, x_load(i)); }}
+{LOOP}
+"""
+Array = npt.NDArray[np.generic]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """An image with templates beside it."""
+    found = tmp_path / "kernels.spv"
+    try:
+        found.write_bytes(opencl_compile.kernels(SOURCE))
+    except LibraryNotFoundError as reason:
+        missing(str(reason))
+    found.with_name(found.name + SUFFIX).write_text(TEMPLATES)
+    return found
+
+
+def launched(function: Function, x: Array, poisoned: Array) -> Array:
+    out = DeviceBuffer.from_numpy(poisoned)
+    function[8, 64](DeviceBuffer.from_numpy(x), out, x.size)
+    found: Array = out.to_numpy()
+    return found
+
+
+def test_every_half_is_read_and_written(device: Device, path: Path) -> None:
+    every = np.arange(1 << 16, dtype="u2").view("f2")
+    kernels = Module.from_file(path)
+    wide = launched(kernels.get_function("widened"), every, np.full(1 << 16, 7, "f4"))
+    np.testing.assert_array_equal(wide, every.astype("f4"))
+    assert (np.signbit(wide) == np.signbit(every))[~np.isnan(every)].all()
+    back = launched(kernels.get_function("narrowed"), wide, np.full(1 << 16, 7, "f2"))
+    np.testing.assert_array_equal(back, every)
+
+
+def test_numbers_are_rounded_once(device: Device, path: Path, rng: np.random.Generator) -> None:
+    x = (rng.standard_normal(5000) * 10.0 ** rng.integers(-9, 6, 5000)).astype("f4")
+    x[:3] = np.inf, -np.inf, np.nan
+    for name, dtype in (("narrowed", "f16"), ("brains", "bf16")):
+        numpy_dtype = as_dtype(dtype).dtype
+        got = launched(
+            Module.from_file(path).get_function(name), x, np.full(5000, 7).astype(numpy_dtype)
+        )
+        with np.errstate(over="ignore"):
+            expected = x.astype(numpy_dtype).astype("f4")
+        np.testing.assert_array_equal(got.astype("f4"), expected)
+
+
+def test_other_parameters_than_the_images_are_refused(device: Device, path: Path) -> None:
+    beside = path.with_name(path.name + SUFFIX)
+    beside.write_text(TEMPLATES.replace("widened: const f16* x, f32* out, u64 n", "widened: u64 n"))
+    with pytest.raises(InvalidImageError, match=r"the image's parameters .* got \(u64 n"):
+        Module.from_file(path).get_function("widened")
+
+
+@pytest.mark.parametrize("line", ["//! kernels x", "//! need half"])
+def test_an_unknown_line_is_named(device: Device, path: Path, line: str) -> None:
+    path.with_name(path.name + SUFFIX).write_text(f"{TEMPLATES}{line}\n")
+    with pytest.raises(InvalidImageError, match=f"got '{line}'"):
+        Module.from_file(path)
+
+
+def test_committed_templates_have_their_images_parameters() -> None:
+    files = sorted(FOLDER.glob(f"*{SUFFIX}"))
+    assert files
+    for file in files:
+        image = file.with_name(file.name.removesuffix(SUFFIX))
+        signatures = module(image.name.partition(".")[0])[0].signatures
+        for name, written in written_beside(image).items():
+            for immediate_bytes in (0, 128):
+                found = written.translation(signatures[name], immediate_bytes)
+                assert found.has_uniform == (immediate_bytes == 0)
+
+
+# -- products of language models -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_a_matrix_times_few_vectors(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    kernel = Module.from_file(FOLDER / "matmul.spv.gz").get_function(f"matmul_vectors_{dtype}")
+    numpy_dtype = as_dtype(dtype).dtype
+    for _ in range(rounds(4, 100)):
+        n, m, k = (int(rng.integers(1, most)) for most in (40, 18, 600))
+        start, odd = (int(one) for one in rng.integers(0, 2, 2))
+        lines = rng.standard_normal((2, n, k + odd)).astype(numpy_dtype)
+        vectors = rng.standard_normal((2, m, k)).astype(numpy_dtype)
+        buffers = [
+            DeviceBuffer.from_numpy(np.concatenate([np.zeros(start, numpy_dtype), one.ravel()]))
+            for one in (lines, vectors)
+        ]
+        out = DeviceBuffer.from_numpy(np.full(2 * m * n + 2, np.nan).astype(numpy_dtype))
+        sizes = (n, m, k, n * (k + odd), k + odd, m * k, k, m * n, 1, n)
+        kernel[(-(-n // 8), -(-m // 8), 2), (32, 8)](
+            buffers[0][start:], buffers[1][start:], out[1:-1], *sizes
+        )
+        got = out.to_numpy().astype("f8")
+        assert np.isnan(got[[0, -1]]).all()
+        wide = [vectors.astype("f8"), lines[..., :k].astype("f8").swapaxes(1, 2)]
+        exact = wide[0] @ wide[1]
+        magnitude = abs(wide[0]) @ abs(wide[1])
+        rounding = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}[dtype]
+        bound = rounding * abs(exact) + 2.0**-24 * (abs(exact) + k * magnitude) + 2.0**-25
+        assert (abs(got[1:-1].reshape(exact.shape) - exact) <= bound).all(), sizes
+
+
+class Blocks:
+    """Rows of a format of ggml, and a vector of Q8_1."""
+
+    def __init__(self, rng: np.random.Generator, format: str, rows: int, columns: int) -> None:
+        make = {"q4_K": self.q4_k, "q8_0": self.q8_0}[format]
+        self.bytes, self.numbers = make(rng, rows, columns)
+        quants = rng.integers(-128, 128, (columns // 32, 32), "i1")
+        scales = rng.uniform(0.1, 1, (columns // 32, 1)).astype("f2")
+        sums = (scales.astype("f4") * quants.sum(1, keepdims=True)).astype("f2")
+        parts = [one.view("u1") for one in (scales, sums, quants)]
+        self.vector_bytes = np.concatenate(parts, 1).ravel()
+        self.vector = (scales.astype("f8") * quants).ravel()
+
+    @staticmethod
+    def q8_0(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array]:
+        quants = rng.integers(-128, 128, (rows, columns // 32, 32), "i1")
+        scales = rng.uniform(0.1, 1, (rows, columns // 32, 1)).astype("f2")
+        packed = np.concatenate([scales.view("u1"), quants.view("u1")], 2)
+        return packed.ravel(), (scales.astype("f8") * quants).reshape(rows, columns)
+
+    @staticmethod
+    def q4_k(rng: np.random.Generator, rows: int, columns: int) -> tuple[Array, Array]:
+        each = (rows, columns // 256)
+        both = rng.uniform(0.1, 1, (*each, 2)).astype("f2")
+        scales, minimums = (rng.integers(0, 64, (*each, 8), "u1") for _ in range(2))
+        quants = rng.integers(0, 16, (*each, 8, 32), "u1")
+        packed = [
+            scales[..., :4] | (scales[..., 4:] >> 4 << 6),
+            minimums[..., :4] | (minimums[..., 4:] >> 4 << 6),
+            (scales[..., 4:] & 15) | (minimums[..., 4:] & 15) << 4,
+        ]
+        nibbles = quants[..., ::2, :] | quants[..., 1::2, :] << 4
+        parts = [both.view("u1"), *packed, nibbles.reshape(*each, 128)]
+        d, minimum = (both[..., at, None].astype("f8") for at in (0, 1))
+        numbers = (d * scales)[..., None] * quants - (minimum * minimums)[..., None]
+        return np.concatenate(parts, 2).ravel(), numbers.reshape(rows, columns)
+
+
+@pytest.mark.parametrize("format", ["q4_K", "q8_0"])
+def test_a_row_of_blocks_times_a_vector(
+    device: Device, rng: np.random.Generator, format: str
+) -> None:
+    """Also captured: a replay has the same bits as the launch."""
+    module_of_blocks = Module.from_file(FOLDER / "quantized.spv.gz")
+    kernel = module_of_blocks.get_function(f"mul_mat_vec_{format}_q8_1_cuda1")
+    for _ in range(rounds(3, 50)):
+        rows, columns = int(rng.integers(1, 20)), 256 * int(rng.integers(1, 6))
+        blocks = Blocks(rng, format, rows, columns)
+        vx, vy = (DeviceBuffer.from_numpy(one) for one in (blocks.bytes, blocks.vector_bytes))
+        out = DeviceBuffer.from_numpy(np.full(rows + 1, np.nan, "f4"))
+        with Stream() as stream:
+            arguments = (vx, vy, out[:rows], columns, rows, columns, rows)
+            # A block more than there are rows.
+            kernel[rows + 1, (32, 4), 0, stream](*arguments)
+            got = out.to_numpy(stream=stream)
+            with stream.capture() as plan:
+                kernel[rows + 1, (32, 4), 0, stream](*arguments)
+            out[:rows].copy_from(np.full(rows, np.nan, "f4"), stream=stream)
+            plan.replay(stream)
+            np.testing.assert_array_equal(out.to_numpy(stream=stream), got)
+            plan.close()
+        exact = blocks.numbers @ blocks.vector
+        # Rounded: scales, both products of a term, and each sum of a term.
+        magnitude = (abs(blocks.numbers) + 126) @ abs(blocks.vector)
+        assert np.isnan(got[-1])
+        bound = (columns / 4 + 8) * 2.0**-24 * magnitude
+        assert (abs(got[:-1] - exact) <= bound).all()
