@@ -145,14 +145,12 @@ def _attended_paged(question: Question) -> Shape:
             "paged_attention: expected tables, sequences and positions of i64, got "
             f"{dtypes[3]}, {dtypes[4]} and {dtypes[5]}"
         )
-    given, wanted = (
-        question.attribute("given"),
-        {
-            "bias": (f32, (heads, capacity)),
-            "sinks": (f32, (heads,)),
-            "ancestors": (i64, (tokens,)),
-        },
-    )
+    given = question.attribute("given")
+    wanted = {
+        "bias": (f32, (heads, capacity)),
+        "sinks": (f32, (heads,)),
+        "ancestors": (i64, (tokens,)),
+    }
     names = [one for one in wanted if one in str(given).split()]
     require(
         given == " ".join(names) and len(names) == len(more),
