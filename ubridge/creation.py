@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -18,12 +19,25 @@ from ubridge.definitions.calls import named
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.host import HOST
 from ubridge.device.tensor_data import make
-from ubridge.ops.choices import where
+from ubridge.ops import writing
+from ubridge.ops.choices import plan_where
 from ubridge.ops.elementwise import astype, converted
-from ubridge.ops.engine import Value, bits_of, reshaped, run
+from ubridge.ops.engine import MOVED_AS, Value, bits_of, reshaped, run
 from ubridge.ops.joining import plan_joined
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
+from ubridge.repeated_creation import (
+    KEPT_BYTES,
+    copied,
+    like_of,
+    of_array,
+    of_number,
+    of_number_like,
+    of_ones,
+    of_zeros,
+    repeated,
+    undefined,
+)
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer
 from uhal.device import DeviceLike, as_device
@@ -34,10 +48,11 @@ from uhal.errors import (
     DeviceError,
     InvalidHandleError,
 )
+from uhal.frameworks import Creation
 from uhal.interop import StreamLike
 
 
-@named
+@repeated(undefined)
 def empty(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
@@ -53,7 +68,7 @@ def empty(
     return make(DeviceTensor, buffer, layout, element, executor)
 
 
-@named
+@repeated(of_zeros)
 def zeros(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
@@ -72,7 +87,7 @@ def zeros(
     return make(DeviceTensor, buffer, layout, element, executor)
 
 
-@named
+@repeated(of_ones)
 def ones(
     shape: int | Iterable[int],
     dtype: DTypeLike = f32,
@@ -84,7 +99,7 @@ def ones(
     return full(shape, 1, dtype, device=device, stream=stream)
 
 
-@named
+@repeated(of_number)
 def full(
     shape: int | Iterable[int],
     value: Any,
@@ -102,7 +117,7 @@ def full(
     return tensor
 
 
-@named
+@repeated(like_of(undefined))
 def empty_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make an uninitialised tensor of another's shape, device and dtype.
 
@@ -112,7 +127,7 @@ def empty_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     return empty(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
-@named
+@repeated(like_of(of_zeros))
 def zeros_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of zeros in another's shape and dtype.
 
@@ -122,7 +137,7 @@ def zeros_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     return zeros(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
-@named
+@repeated(like_of(of_ones))
 def ones_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of ones in another's shape and dtype.
 
@@ -132,7 +147,7 @@ def ones_like(x: DeviceTensor, dtype: DTypeLike | None = None) -> DeviceTensor:
     return ones(x.shape, x.dtype if dtype is None else dtype, device=x.device)
 
 
-@named
+@repeated(of_number_like)
 def full_like(x: DeviceTensor, value: Any, dtype: DTypeLike | None = None) -> DeviceTensor:
     """Make a tensor of one number in another's shape and dtype.
 
@@ -142,7 +157,7 @@ def full_like(x: DeviceTensor, value: Any, dtype: DTypeLike | None = None) -> De
     return full(x.shape, value, x.dtype if dtype is None else dtype, device=x.device)
 
 
-@named
+@repeated(of_array)
 def asarray(
     values: Any,
     dtype: DTypeLike | None = None,
@@ -170,7 +185,7 @@ def asarray(
     return DeviceTensor.from_numpy(array, device=device, stream=stream)
 
 
-@named
+@repeated(of_array)
 def array(
     values: Any,
     dtype: DTypeLike | None = None,
@@ -218,7 +233,7 @@ def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
     return array
 
 
-@named
+@repeated(of_array)
 def from_numpy(
     array: npt.ArrayLike,
     dtype: DTypeLike | None = None,
@@ -238,7 +253,38 @@ def from_dlpack(
     return DeviceTensor.from_dlpack(source, device=device, stream=stream)
 
 
-@named
+def _range(
+    start: float, stop: float | None = None, step: float = 1, dtype: DTypeLike | None = None
+) -> npt.NDArray[Any]:
+    if stop is None:
+        start, stop = 0, start
+    if isinstance(step, (int, float)) and step == 0:
+        raise ArgumentValueError("arange, step: expected a number other than 0, got 0")
+    whole = all(isinstance(one, SupportsIndex) for one in (start, stop, step))
+    element = element_of("arange", ("i64" if whole else "f32") if dtype is None else dtype)
+    try:
+        if whole:
+            start, stop, step = map(operator.index, (start, stop, step))  # type: ignore[arg-type]
+        return np.arange(start, stop, step).astype(element.dtype, copy=False)
+    except TypeError as error:
+        raise ArgumentTypeError(f"arange: expected numbers: {error}") from None
+    except (MemoryError, ValueError, ZeroDivisionError) as error:
+        raise ArgumentValueError(f"arange: {error}") from None
+
+
+def _of_range(
+    executor: DeviceExecutor,
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    dtype: DTypeLike | None = None,
+) -> Creation | None:
+    first, last = (0, start) if stop is None else (start, stop)
+    is_short = abs(last - first) <= KEPT_BYTES * abs(step)
+    return copied(executor, _range(start, stop, step, dtype)) if is_short else None
+
+
+@repeated(_of_range)
 def arange(
     start: float,
     stop: float | None = None,
@@ -252,24 +298,29 @@ def arange(
 
     The dtype is i64 if all arguments are ints, else f32.
     """
-    if stop is None:
-        start, stop = 0, start
-    if isinstance(step, (int, float)) and step == 0:
-        raise ArgumentValueError("arange, step: expected a number other than 0, got 0")
-    whole = all(isinstance(one, SupportsIndex) for one in (start, stop, step))
-    element = element_of("arange", ("i64" if whole else "f32") if dtype is None else dtype)
-    try:
-        if whole:
-            start, stop, step = map(operator.index, (start, stop, step))  # type: ignore[arg-type]
-        values = np.arange(start, stop, step).astype(element.dtype)
-    except TypeError as error:
-        raise ArgumentTypeError(f"arange: expected numbers: {error}") from None
-    except (MemoryError, ValueError, ZeroDivisionError) as error:
-        raise ArgumentValueError(f"arange: {error}") from None
+    values = _range(start, stop, step, dtype)
     return DeviceTensor.from_numpy(values, device=device, stream=stream)
 
 
-@named
+def _distances(
+    start: float, stop: float, num: int, dtype: DTypeLike = f32, endpoint: bool = True
+) -> npt.NDArray[Any]:
+    count, element = whole_number("linspace, num", num), element_of("linspace", dtype).dtype
+    first, last = _number("linspace, start", start), _number("linspace, stop", stop)
+    return _made_by_numpy(
+        "linspace",
+        lambda: np.linspace(float(first), float(last), count, endpoint=endpoint).astype(element),
+    )
+
+
+def _of_distances(
+    executor: DeviceExecutor, start: float, stop: float, num: int, dtype: DTypeLike = f32
+) -> Creation | None:
+    is_short = type(num) is int and num <= KEPT_BYTES
+    return copied(executor, _distances(start, stop, num, dtype)) if is_short else None
+
+
+@repeated(_of_distances)
 def linspace(
     start: float,
     stop: float,
@@ -285,16 +336,32 @@ def linspace(
     Without `endpoint` the last number lies one step before `stop`. The numbers are computed in
     f64.
     """
-    count, element = whole_number("linspace, num", num), element_of("linspace", dtype).dtype
-    first, last = _number("linspace, start", start), _number("linspace, stop", stop)
-    values = _made_by_numpy(
-        "linspace",
-        lambda: np.linspace(float(first), float(last), count, endpoint=endpoint).astype(element),
-    )
+    values = _distances(start, stop, num, dtype, endpoint)
     return DeviceTensor.from_numpy(values, device=device, stream=stream)
 
 
-@named
+def _sides(rows: int, columns: int | None, k: int) -> tuple[int, int, int]:
+    """The rows and columns of a matrix, and the diagonal within it."""
+    height = whole_number("eye, rows", rows)
+    width = height if columns is None else whole_number("eye, columns", columns)
+    return height, width, max(-height, min(checked_int("eye, k", k), width))
+
+
+def _of_diagonal(
+    executor: DeviceExecutor,
+    rows: int,
+    columns: int | None = None,
+    k: int = 0,
+    dtype: DTypeLike = f32,
+) -> Creation | None:
+    height, width, diagonal = _sides(rows, columns, k)
+    element = element_of("eye", dtype).dtype
+    if height * width > KEPT_BYTES:
+        return None
+    return copied(executor, np.eye(height, width, diagonal).astype(element))
+
+
+@repeated(_of_diagonal)
 def eye(
     rows: int,
     columns: int | None = None,
@@ -309,12 +376,14 @@ def eye(
     The matrix is square by default. `k` above 0 is a diagonal above the main one, below 0 one below
     it.
     """
-    height = whole_number("eye, rows", rows)
-    width = height if columns is None else whole_number("eye, columns", columns)
-    diagonal = max(-height, min(checked_int("eye, k", k), width))
-    element = element_of("eye", dtype).dtype
-    values = _made_by_numpy("eye", lambda: np.eye(height, width, diagonal).astype(element))
-    return DeviceTensor.from_numpy(values, device=device, stream=stream)
+    height, width, diagonal = _sides(rows, columns, k)
+    found = zeros((height, width), dtype, device=device, stream=stream)
+    left, above = max(diagonal, 0), max(-diagonal, 0)
+    count = min(height - above, width - left)
+    if count > 0:
+        places = Layout((count,), (width + 1,), above * width + left)
+        writing.fill(found._viewed(places), 1, stream=stream)
+    return found
 
 
 def _number(name: str, given: Any) -> float:
@@ -333,41 +402,65 @@ def _made_by_numpy(name: str, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArr
         raise ArgumentValueError(f"{name}: {error}") from None
 
 
-@named
-def tril(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> DeviceTensor:
-    """Return a copy with zeros above a diagonal.
+def _plan_triangle(name: str, x: Value, k: int, is_lower: bool) -> Value:
+    """Plan a copy that keeps the elements on one side of a diagonal.
 
-    The last two axes are matrices. `k` above 0 is a diagonal above the main one, below 0 one below
-    it.
-    """
-    return _triangle("tril", x, k, True, stream)
-
-
-@named
-def triu(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> DeviceTensor:
-    """Return a copy with zeros below a diagonal.
-
-    The last two axes are matrices. `k` above 0 is a diagonal above the main one, below 0 one below
-    it.
-    """
-    return _triangle("triu", x, checked_int("triu, k", k) - 1, False, stream)
-
-
-def _triangle(
-    name: str, x: DeviceTensor, k: int, is_lower: bool, stream: StreamLike | None
-) -> DeviceTensor:
-    """A copy that keeps the elements on one side of a diagonal; the lower side includes the
-    diagonal.
+    The lower side includes the diagonal.
     """
     require_tensors(name, x)
     require(x.ndim >= 2, f"{name}: expected at least two axes, got shape {x.shape}")
     rows, columns = x.shape[-2:]
     diagonal = max(-rows, min(checked_int(f"{name}, k", k), columns))
     lower = np.tri(rows, columns, diagonal, np.bool_)
-    kept = DeviceTensor.from_numpy(lower == is_lower, device=x.device, stream=stream)
-    bits = bits_of(x)
-    found = where(kept, bits, False, stream=stream)
+    kept = DeviceTensor.from_numpy(lower == is_lower, device=x.device)
+    return plan_where(kept, x, False)
+
+
+def _small(plan: Callable[..., Value]) -> Callable[..., Value]:
+    """The plan for small matrices: the device keeps its mask for repeated calls."""
+
+    def planned(x: Value, k: int = 0) -> Value:
+        if not isinstance(x, DeviceTensor) or x._dtype.name in MOVED_AS:
+            return None
+        return plan(x, k) if prod(x.shape[-2:]) <= KEPT_BYTES else None
+
+    return planned
+
+
+def _triangle(plan: Callable[..., Value], x: Any, k: int, stream: StreamLike | None) -> Any:
+    bits = bits_of(x) if isinstance(x, DeviceTensor) else x
+    found: Any = run(plan(bits, k), None, stream)
     return found if bits is x else found._made(found._buffer.view(x.dtype), found.layout, x.dtype)
+
+
+def _plan_tril(x: Value, k: int = 0) -> Value:
+    return _plan_triangle("tril", x, k, True)
+
+
+def _plan_triu(x: Value, k: int = 0) -> Value:
+    return _plan_triangle("triu", x, checked_int("triu, k", k) - 1, False)
+
+
+@remembered(_small(_plan_tril))
+def tril(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> DeviceTensor:
+    """Return a copy with zeros above a diagonal.
+
+    The last two axes are matrices. `k` above 0 is a diagonal above the main one, below 0 one below
+    it.
+    """
+    found: DeviceTensor = _triangle(_plan_tril, x, k, stream)
+    return found
+
+
+@remembered(_small(_plan_triu))
+def triu(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> DeviceTensor:
+    """Return a copy with zeros below a diagonal.
+
+    The last two axes are matrices. `k` above 0 is a diagonal above the main one, below 0 one below
+    it.
+    """
+    found: DeviceTensor = _triangle(_plan_triu, x, k, stream)
+    return found
 
 
 @named

@@ -158,7 +158,22 @@ def concat(
     return run(plan_concatenate(tensors, axis), None, stream)
 
 
-@named
+def _plan_repeat(x: Value, repeats: int, axis: int | None = None) -> Value | None:
+    """Plan a copy with each element of an axis several times; `None` for several numbers."""
+    if type(repeats) is not int:
+        return None
+    require_tensors("repeat", x)
+    if axis is None:
+        x, axis = reshaped(x, -1), 0
+    layout = x._layout
+    axis = axis_of("repeat", layout, axis)
+    before, length, behind = layout.shape[:axis], layout.shape[axis], layout.shape[axis + 1 :]
+    count = whole_number("repeat, repeats", repeats)
+    spread = layout.expanded(axis + 1).broadcast_to((*before, length, count, *behind))
+    return reshaped(plan_copy(x._viewed(spread)), (*before, length * count, *behind))
+
+
+@remembered(_plan_repeat)
 def repeat(
     x: DeviceTensor,
     repeats: int | Sequence[int] | DeviceTensor,
@@ -177,10 +192,7 @@ def repeat(
     axis = axis_of("repeat", x._layout, axis)
     counts = [whole_number("repeat, repeats", one) for one in _several(repeats)]
     if len(counts) == 1:
-        count = counts[0]
-        before, length, behind = x.shape[:axis], x.shape[axis], x.shape[axis + 1 :]
-        spread = x.expand_dims(axis + 1).broadcast_to((*before, length, count, *behind))
-        return spread.copy(stream=stream).reshape(*before, length * count, *behind)
+        return run(_plan_repeat(x, counts[0], axis), None, stream)
     require(
         len(counts) == x.shape[axis],
         f"repeat, repeats: expected {x.shape[axis]} numbers, one for each element of axis {axis}, "
@@ -197,7 +209,21 @@ def _several(given: Any) -> Iterable[Any]:
     return (given,) if is_one else given
 
 
-@named
+def _plan_tile(x: Value, repetitions: int | Sequence[int]) -> Value:
+    """Plan copies of the whole tensor along each axis."""
+    require_tensors("tile", x)
+    times = [whole_number("tile, repetitions", one) for one in _several(repetitions)]
+    shape = x._layout.shape
+    rank = max(len(shape), len(times))
+    times = [*[1] * (rank - len(times)), *times]
+    lengths = [*[1] * (rank - len(shape)), *shape]
+    pairs = list(zip(times, lengths, strict=True))
+    apart = reshaped(x, [part for length in lengths for part in (1, length)])
+    spread = apart._layout.broadcast_to([part for pair in pairs for part in pair])
+    return reshaped(plan_copy(apart._viewed(spread)), [prod(pair) for pair in pairs])
+
+
+@remembered(_plan_tile)
 def tile(
     x: DeviceTensor, repetitions: int | Sequence[int], *, stream: StreamLike | None = None
 ) -> DeviceTensor:
@@ -205,15 +231,7 @@ def tile(
 
     Missing leading axes or numbers count as 1.
     """
-    require_tensors("tile", x)
-    times = [whole_number("tile, repetitions", one) for one in _several(repetitions)]
-    rank = max(x.ndim, len(times))
-    times = [*[1] * (rank - len(times)), *times]
-    lengths = [*[1] * (rank - x.ndim), *x.shape]
-    pairs = list(zip(times, lengths, strict=True))
-    apart = x.reshape(*[part for length in lengths for part in (1, length)])
-    spread = apart.broadcast_to([part for pair in pairs for part in pair])
-    return spread.copy(stream=stream).reshape([prod(pair) for pair in pairs])
+    return run(_plan_tile(x, repetitions), None, stream)
 
 
 def _plan_roll(

@@ -835,6 +835,65 @@ class RememberedView:
     def __get__(self, instance: object, owner: type | None = None, /) -> Any: ...
 
 @final
+class Creation:
+    """A new tensor that a `RememberedCreation` makes at each call.
+
+    The tensor has `layout` and the dtype `element`. Its new buffer has `size` elements of `dtype`
+    on the device. `launch`, a `LaunchSequence`, is called as `launch(stream, buffer, *arguments)`.
+    Without a launch the elements are `zeros`, or `copies` of the call's array, or undefined.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        size: int,
+        dtype: DTypeLike,
+        launch: LaunchSequence | None = None,
+        arguments: tuple[object, ...] = (),
+        *,
+        layout: object,
+        element: object,
+        zeros: bool = False,
+        copies: bool = False,
+    ) -> None: ...
+
+@final
+class RememberedCreation:
+    """`function`, which makes tensors, with a table; known calls run no Python.
+
+    Arguments are numbers, strings, dtypes, classes, None, tuples of ints, and objects of the class
+    `shapes`, which are tuples of ints. The first argument may be a tensor of the class `kind`: its
+    dtype and layout are part of the call, and its executor makes the new tensor. In other calls the
+    executor is that of the current device in `known`, a dictionary of `Context` and executor. The
+    first argument may also be a contiguous array of numpy's: its dtype and shape are part of the
+    call.
+
+    If a call is new, `asks(executor, *arguments)` returns a `Creation` or None. `function` itself
+    runs if there is no `Creation`, and for other arguments and keywords than `settings` and
+    `stream`. It also runs without a current device, and while a recorder is set. `settings` names
+    all parameters of `asks` after the executor.
+
+    `maker` makes tensors from a buffer, a layout, a dtype and an executor. `layouts` is the class
+    of layouts, the name of its slot for words, and the class of shapes. `executors` is the class of
+    executors and the slot for a `CallTable` or None. Any thread may call it.
+    """
+
+    __name__: str
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        asks: Callable[..., Creation | None],
+        kind: type,
+        maker: SlotMaker,
+        settings: tuple[str, ...],
+        known: dict[Any, Any],
+        *,
+        layouts: tuple[type, str, type],
+        executors: tuple[type, str],
+    ) -> None: ...
+    def __call__(self, /, *given: Any, **keywords: Any) -> Any: ...
+
+@final
 class NumberReader:
     """`function`, which returns a tensor's only element, without Python.
 

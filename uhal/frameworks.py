@@ -4,7 +4,7 @@
 
 * Facts that live as long as an open device: `Context`, `current_context`, `call_before_close`.
 * Tensors and operations in one compiled call: `SlotMaker`, `RememberedCall`, `CallTable`,
-  `RememberedView`, `NumberReader`.
+  `RememberedView`, `RememberedCreation`, `Creation`, `NumberReader`.
 * Strided tensors in DLPack: `dlpack_of`, `strided_dlpack`.
 * Memory for libraries that enqueue work themselves: `address_for`.
 * Overlap of buffers: `address_of`, `shares_memory`.
@@ -18,8 +18,10 @@ from __future__ import annotations
 from uhal._lane import (
     CallTable,
     Context,
+    Creation,
     NumberReader,
     RememberedCall,
+    RememberedCreation,
     RememberedView,
     SlotMaker,
     address_for,
@@ -39,6 +41,8 @@ __all__ = [
     "SlotMaker",
     "RememberedCall",
     "RememberedView",
+    "RememberedCreation",
+    "Creation",
     "NumberReader",
     "CallTable",
     "dlpack_of",

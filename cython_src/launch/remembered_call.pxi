@@ -19,7 +19,7 @@ cdef PyObject *STREAM_KEYWORD = own(_sys.intern("stream"))
 
 
 cdef struct RememberedAnswer:
-    # The objects are borrowed from a tuple the table holds.
+    # The objects are borrowed from a tuple the table holds; a creation's key also has words.
     PyObject *objects[MOST_OBJECTS]
     Py_ssize_t count            # 0: an empty entry
     uint64_t tensors            # a bit for each object: whether it begins a tensor's two
@@ -452,18 +452,22 @@ cdef int keep_answer(
 ) except -1:
     """Keep an answer, unless an argument may have another meaning the next time."""
     cdef Py_ssize_t index
-    cdef CallTable table
-    cdef RememberedAnswer *entry
     cdef PyObject *current = slot_at(taken.executor, call.table)
     # Calling `asks` may have replaced the table.
     if current == NULL or not Py_IS_TYPE(current, <PyTypeObject *>CallTable):
         return 0
-    table = <CallTable>current
-    entry = &table.entries[first]
     for index in range(count + taken.named):
         if not holds_tensors(given[index], taken) and not means_the_same(<object>given[index]):
             return 0
     held = (answer, [<object>taken.objects[index] for index in range(taken.count)])
+    return keep_entry(<CallTable>current, first, held, <PyObject *>answer, taken)
+
+
+cdef int keep_entry(
+    CallTable table, size_t first, tuple held, PyObject *answer, GivenTensors *taken
+) except -1:
+    """Keep an answer in place of the set's oldest; `held` keeps it and the key's objects alive."""
+    cdef RememberedAnswer *entry = &table.entries[first]
     # Releasing an object may run Python code, so it comes last.
     gone = table.held[first + WAYS - 1]
     memmove(entry + 1, entry, (WAYS - 1) * sizeof(RememberedAnswer))
@@ -471,7 +475,7 @@ cdef int keep_answer(
     memcpy(entry.objects, taken.objects, sizeof(entry.objects))
     entry.count = taken.count
     entry.tensors = taken.tensors
-    entry.answer = <PyObject *>answer
+    entry.answer = answer
     table.held[first] = held
     return 0
 

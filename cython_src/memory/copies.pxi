@@ -156,18 +156,22 @@ cdef int copy_out_async(DeviceBuffer buffer, object destination, StreamCore core
         if not _cnumpy.PyArray_CheckExact(destination):
             array = host_values().destination_array(destination)
         dtype = array.dtype
-        if not dtype.isnative:
+        if not _cnumpy.PyArray_ISNOTSWAPPED(array):
             dtype = dtype.newbyteorder("=")
-        require_match(buffer, "destination", array.size, _as_dtype(dtype))
-    if not array.flags.writeable:
+        require_match(
+            buffer, "destination", _cnumpy.PyArray_SIZE(array), element_of(dtype).dtype
+        )
+    if not _cnumpy.PyArray_ISWRITEABLE(array):
         raise _errors.ArgumentValueError(
             "destination: expected writable memory, got a read-only one"
         )
     if not buffer.nbytes:
         return 0
-    whole = array if array.flags.c_contiguous and array.dtype.isnative else _numpy.empty(
-        array.shape, buffer.dtype.dtype
-    )
+    whole = array
+    if not (
+        _cnumpy.PyArray_IS_C_CONTIGUOUS(array) and _cnumpy.PyArray_ISNOTSWAPPED(array)
+    ):
+        whole = _numpy.empty(array.shape, buffer.dtype.dtype)
     try:
         copy_d2h(buffer, _cnumpy.PyArray_DATA(whole), core, True)
         # The vendors promise that a copy to pageable memory is complete when the call returns. They

@@ -179,6 +179,7 @@ def test_public_functions_are_pickled_and_copied_by_their_names() -> None:
         types.FunctionType,
         types.BuiltinFunctionType,
         _lane.RememberedCall,
+        _lane.RememberedCreation,
         _lane.RememberedView,
         _lane.NumberReader,
     )

@@ -127,13 +127,13 @@ class DeviceExecutor(ProcessBound, DeviceKernels, Executor):
     def of(cls, device: DeviceLike | None = None) -> DeviceExecutor:
         """Return the executor of a device, by default the current one."""
         context = current_context() if device is None else as_device(device).context
-        found = _executors.get(context) if context is not None else None
+        found = EXECUTORS.get(context) if context is not None else None
         if found is None:
             opened = Device.current() if device is None else as_device(device)
             with _lock:
-                found = _executors.get(opened.context)
+                found = EXECUTORS.get(opened.context)
                 if found is None:
-                    found = _executors[opened.context] = cls(opened)
+                    found = EXECUTORS[opened.context] = cls(opened)
         return found
 
     # -- questions -------------------------------------------------------------------------------
@@ -244,21 +244,22 @@ class DeviceExecutor(ProcessBound, DeviceKernels, Executor):
         return f"<{type(self).__name__} of {self.device!r}>"
 
 
-_executors: dict[Context, DeviceExecutor] = {}
+EXECUTORS: dict[Context, DeviceExecutor] = {}
+"""Executors of the open devices; others only read it."""
 _lock = threading.Lock()
 
 
 def _forget(context: Context) -> None:
     with _lock:
-        executor = _executors.pop(context, None)
+        executor = EXECUTORS.pop(context, None)
     if executor is not None:
         executor.close()
 
 
 def _start_afresh() -> None:
     """In a forked child the objects belong to the parent, whose threads may hold the lock."""
-    global _executors, _lock
-    _executors = {}
+    global _lock
+    EXECUTORS.clear()
     _lock = threading.Lock()
 
 

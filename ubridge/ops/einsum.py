@@ -6,7 +6,6 @@ summed before their product, unless the result or a later operand has this lette
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,11 +13,12 @@ from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import require_one_device
 from ubridge.core.promotion import promoted
-from ubridge.definitions.calls import named
 from ubridge.definitions.elementwise import MULTIPLY
-from ubridge.ops import products, reductions
-from ubridge.ops.elementwise import binary, converted
-from ubridge.ops.engine import run
+from ubridge.ops.elementwise import plan_binary, plan_conversion
+from ubridge.ops.engine import Plan, Value, plan_copy, reshaped, run
+from ubridge.ops.products import plan_matmul
+from ubridge.ops.reductions import plan_sum
+from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal.dtypes import bool_
@@ -29,7 +29,36 @@ _BEFORE_LETTERS = 1 << 16
 """First character for the axes of an ellipsis, beginning with the last axis."""
 
 
-@named
+def plan_einsum(subscripts: str, *operands: Value) -> Value:
+    """Plan sums of products over axes named by letters."""
+    require_tensors("einsum", *operands)
+    given, result = _parsed(subscripts, operands)
+    require_one_device("einsum", *operands)
+    dtype = operands[0]._dtype
+    for one in operands[1:]:
+        dtype = promoted("einsum", dtype, one._dtype)
+    if dtype is bool_:
+        raise ArgumentTypeError("einsum: expected numbers, got bool; astype the tensors, as to i64")
+    parts = [
+        _diagonal(plan_conversion(one, dtype), letters)
+        for one, letters in zip(operands, given, strict=True)
+    ]
+    lengths = _lengths(parts)
+    parts = [
+        (x._viewed(x._layout.broadcast_to([lengths[one] for one in given])), given)
+        for x, given in parts
+    ]
+    x, letters = parts[0]
+    for at, part in enumerate(parts[1:], 2):
+        later = set(result).union(*(other for _, other in parts[at:]))
+        x, letters = _multiplied((x, letters), part, later)
+    x, letters = _summed(x, letters, set(result))
+    order = [letters.index(letter) for letter in result]
+    x = x._viewed(x._layout.permute(order)) if letters else x
+    return x if type(x) is Plan else plan_copy(x)
+
+
+@remembered(plan_einsum)
 def einsum(
     subscripts: str,
     *operands: Tensor,
@@ -43,30 +72,7 @@ def einsum(
     operand takes its diagonal; `...` stands for any further axes, which are broadcast. Lengths of 1
     are broadcast too. Raises `ArgumentValueError` for letters that do not match the operands.
     """
-    require_tensors("einsum", *operands)
-    given, result = _parsed(subscripts, operands)
-    require_one_device("einsum", *operands)
-    dtype = operands[0]._dtype
-    for one in operands[1:]:
-        dtype = promoted("einsum", dtype, one._dtype)
-    if dtype is bool_:
-        raise ArgumentTypeError("einsum: expected numbers, got bool; astype the tensors, as to i64")
-    parts = [
-        _diagonal(converted(one, dtype, stream=stream), letters)
-        for one, letters in zip(operands, given, strict=True)
-    ]
-    lengths = _lengths(parts)
-    parts = [(x.broadcast_to([lengths[one] for one in given]), given) for x, given in parts]
-    x, letters = parts[0]
-    for at, part in enumerate(parts[1:], 2):
-        later = set(result).union(*(other for _, other in parts[at:]))
-        x, letters = _multiplied((x, letters), part, later, stream)
-    x, letters = _summed(x, letters, set(result), stream)
-    x = x.permute([letters.index(letter) for letter in result]) if letters else x
-    if out is not None:
-        return run(x, out, stream)
-    is_shared = any(x._buffer is one._buffer for one in operands)
-    return x.copy(stream=stream) if is_shared else x
+    return run(plan_einsum(subscripts, *operands), out, stream)
 
 
 def _parsed(subscripts: str, operands: tuple[Any, ...]) -> tuple[list[str], str]:
@@ -85,17 +91,17 @@ def _parsed(subscripts: str, operands: tuple[Any, ...]) -> tuple[list[str], str]
     widest = 0
     for number, (term, one) in enumerate(zip(terms, operands, strict=True)):
         letters = _letters(subscripts, term)
-        rest = one.ndim - len(letters)
+        rest = len(one.shape) - len(letters)
         require(
             rest >= 0 and (not rest or "..." in term),
             f"einsum: operand {number} has shape {one.shape}, which {term!r} does not fit",
         )
         widest = max(widest, rest)
     further = "".join(chr(_BEFORE_LETTERS + axis) for axis in reversed(range(widest)))
-    given = [
-        term.replace("...", further[len(further) - (one.ndim - len(_letters(subscripts, term))) :])
-        for term, one in zip(terms, operands, strict=True)
-    ]
+    given = []
+    for term, one in zip(terms, operands, strict=True):
+        rest = len(one.shape) - len(_letters(subscripts, term))
+        given.append(term.replace("...", further[len(further) - rest :]))
     if arrow:
         known = set(_letters(subscripts, result))
         require(
@@ -121,7 +127,7 @@ def _letters(subscripts: str, term: str) -> str:
     return letters
 
 
-def _diagonal(x: Tensor, letters: str) -> tuple[Tensor, str]:
+def _diagonal(x: Value, letters: str) -> tuple[Value, str]:
     """The view with one axis for each letter: the diagonal of axes with the same letter."""
     if len(set(letters)) == len(letters):
         return x, letters
@@ -154,26 +160,21 @@ def _lengths(parts: list[tuple[Any, str]]) -> dict[str, int]:
     return lengths
 
 
-def _summed(
-    x: Tensor, letters: str, kept: set[str], stream: StreamLike | None
-) -> tuple[Tensor, str]:
+def _summed(x: Value, letters: str, kept: set[str]) -> tuple[Value, str]:
     """Sum over the axes of letters that are not in `kept`."""
     axes = tuple(axis for axis, letter in enumerate(letters) if letter not in kept)
     if not axes:
         return x, letters
     left = "".join(letter for letter in letters if letter in kept)
-    return reductions.sum(x, axes, stream=stream), left
+    return plan_sum(x, axes), left
 
 
 def _multiplied(
-    first: tuple[Tensor, str],
-    second: tuple[Tensor, str],
-    later: set[str],
-    stream: StreamLike | None,
-) -> tuple[Tensor, str]:
+    first: tuple[Value, str], second: tuple[Value, str], later: set[str]
+) -> tuple[Value, str]:
     """The product of two operands, summed over their common letters that are not in `later`."""
-    x, left = _summed(*first, later | set(second[1]), stream)
-    y, right = _summed(*second, later | set(first[1]), stream)
+    x, left = _summed(*first, later | set(second[1]))
+    y, right = _summed(*second, later | set(first[1]))
     both = [letter for letter in left if letter in right]
     batch = "".join(letter for letter in both if letter in later)
     inner = "".join(letter for letter in both if letter not in later)
@@ -184,19 +185,17 @@ def _multiplied(
     lengths = {**dict(zip(left, x.shape, strict=True)), **dict(zip(right, y.shape, strict=True))}
     letters = batch + rows + columns
     shape = [lengths[letter] for letter in letters]
-    multiply = products.matmul if inner else partial(binary, MULTIPLY)
-    return multiply(a, b, stream=stream).reshape(shape), letters
+    product = plan_matmul(a, b) if inner else plan_binary(MULTIPLY, a, b)
+    return reshaped(product, shape), letters
 
 
-def _arranged(x: Tensor, letters: str, batch: tuple[str, ...], rows: str, columns: str) -> Tensor:
+def _arranged(x: Value, letters: str, batch: tuple[str, ...], rows: str, columns: str) -> Value:
     """The elements with axes (batch…, rows, columns): a view if possible, else a copy."""
     order = [letters.index(letter) for letter in (*batch, *rows, *columns)]
-    turned = x.permute(order) if order else x
-    split = len(batch) + len(rows)
-    outer = turned.shape[: len(batch)]
-    return turned.reshape(
-        *outer, prod(turned.shape[len(batch) : split]), prod(turned.shape[split:])
-    )
+    layout = x._layout.permute(order) if order else x._layout
+    shape, split = layout.shape, len(batch) + len(rows)
+    lengths = (*shape[: len(batch)], prod(shape[len(batch) : split]), prod(shape[split:]))
+    return reshaped(x._viewed(layout), lengths)
 
 
 __all__ = [

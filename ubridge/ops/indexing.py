@@ -23,7 +23,7 @@ from ubridge.ops.elementwise import converted, plan_binary
 from ubridge.ops.engine import Value, bits_of, plan_copy, reshaped, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart
-from ubridge.ops.selection import change_at_ids, plan_take, take
+from ubridge.ops.selection import change_at_ids, plan_take, take, taken
 from ubridge.ops.strided import StridedTensor, Tensor, indexed
 from uhal.dtypes import bool_, i64
 from uhal.errors import ArgumentValueError
@@ -99,6 +99,8 @@ class _Selection(NamedTuple):
 
 def selected(x: Tensor, index: Any) -> Tensor:
     """Return the elements at an index with arrays, as a new tensor."""
+    if _is_mask_of(x, index):
+        return _masked(x, index)
     given = _selection(x, index)
     lengths = given.view.shape[: len(given.ids)]
     rest = given.view.shape[len(given.ids) :]
@@ -107,6 +109,14 @@ def selected(x: Tensor, index: Any) -> Tensor:
     found: Tensor = take(flat, rows, 0)
     result: Tensor = _moved_back(found, len(given.shape), given.first_axis)
     return result
+
+
+def _masked(x: Tensor, mask: Any) -> Tensor:
+    """Return the elements where a mask of the leading axes is true; reads the mask."""
+    true = np.flatnonzero(mask.to_numpy() if isinstance(mask, StridedTensor) else mask)
+    flat: Any = run(reshaped(x, (mask.size, *x.shape[mask.ndim :])))
+    found: Tensor = taken(flat, type(x).from_numpy(true, device=x.device), 0)
+    return found
 
 
 def _plan_getitem(x: Value, ids: Value) -> Value | None:

@@ -12,13 +12,22 @@ from functools import update_wrapper
 from math import copysign
 from typing import Any, TypeVar, cast
 
-from ubridge.core.layout import Layout
+import numpy as np
+
+from ubridge.core.layout import Layout, Shape
 from ubridge.definitions.calls import named, renamed
-from ubridge.device.executor import Answer, Executor
+from ubridge.device.executor import EXECUTORS, Answer, Executor
 from ubridge.device.tensor_data import TensorData, make
 from ubridge.ops.engine import Parts, Plan, Value
 from uhal import DeviceBuffer, DType
-from uhal.frameworks import NumberReader, RememberedCall, RememberedView
+from uhal.device import DeviceLike
+from uhal.frameworks import (
+    Creation,
+    NumberReader,
+    RememberedCall,
+    RememberedCreation,
+    RememberedView,
+)
 from uhal.interop import StreamLike
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -229,6 +238,8 @@ def remembered(
     def decorated(function: Function) -> Function:
         parameters = inspect.signature(function).parameters.values()
         settings = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
+        if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+            settings += [""] * len(_GIVEN)
         answer = _asking(asks or answering(plan, changes), function.__name__)
         call = RememberedCall(
             named(function),
@@ -268,6 +279,44 @@ def remembered_view(function: Function) -> Function:
     """Let `uhal._lane` make views that a function or method of tensors made before."""
     call = RememberedView(function, make, layouts=Layout)
     return cast(Function, update_wrapper(call, function))
+
+
+def remembered_creation(
+    kind: type[TensorData], asks: Callable[..., Creation | None], of_arrays: bool = False
+) -> Callable[[Function], Function]:
+    """Let `uhal._lane` make tensors that a function made before, on the current device.
+
+    `asks` has an executor as its first parameter. Its other parameters are the function's, except
+    `device` and `stream`. It returns `None` for tensors that only the function makes. It may raise
+    for wrong arguments; the function then raises its own error. With `of_arrays` the first argument
+    is an array, of which the creation depends on dtype and shape only.
+    """
+    settings = [*inspect.signature(asks).parameters][1:]
+
+    def creation(
+        executor: Executor, *given: Any, device: DeviceLike | None = None, **others: Any
+    ) -> Creation | None:
+        if device is not None or isinstance(given[0], np.ndarray) is not of_arrays:
+            return None
+        try:
+            return asks(executor, *given, **others)
+        except Exception:
+            return None
+
+    def decorated(function: Function) -> Function:
+        call = RememberedCreation(
+            named(function),
+            creation,
+            kind,
+            make,
+            (*settings, "device"),
+            EXECUTORS,
+            layouts=(Layout, "words", Shape),
+            executors=(Executor, "remembered"),
+        )
+        return cast(Function, update_wrapper(call, function))
+
+    return decorated
 
 
 def read_number(kind: type | None = None, *codes: str) -> Callable[[Function], Function]:

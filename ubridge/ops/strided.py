@@ -272,7 +272,7 @@ class StridedTensor(TensorData):
         """Copy an array, or anything numpy makes one of, to a device."""
         given = np.asarray(array, None if dtype is None else as_dtype(dtype).dtype)
         stored = given
-        if given.dtype == np.bool_:
+        if given.dtype.kind == "b":
             stored = bytes_of_booleans(given)
         buffer = DeviceBuffer.from_numpy(stored, device=device, stream=stream)
         layout = Layout.contiguous(given.shape)
@@ -303,9 +303,12 @@ class StridedTensor(TensorData):
         """
         layout = self._layout
         if layout.is_contiguous:
-            source = self._buffer[layout.start_offset : layout.start_offset + layout.size]
+            start, buffer = layout.start_offset, self._buffer
+            source = buffer if layout.size == buffer.size else buffer[start : start + layout.size]
             flat = source.to_numpy(stream=stream)
-            return flat.view(self._dtype.dtype).reshape(layout.shape)
+            if buffer.dtype is not self._dtype:
+                flat = flat.view(self._dtype.dtype)
+            return flat.reshape(layout.shape)
         return self.copy(stream=stream).to_numpy(stream=stream)
 
     def __array__(

@@ -67,6 +67,12 @@ MISTAKES = (
         "test_lane_remembered_view",
     ),
     _lane(
+        "launch/remembered_creation.pxi",
+        "<uint64_t>axes << 3 | TUPLE_WORD",
+        "<uint64_t>TUPLE_WORD",
+        "test_lane_remembered_creation",
+    ),
+    _lane(
         "interop/dlpack.pxi",
         "buffer.readonly and not copy",
         "False",
