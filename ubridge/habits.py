@@ -96,9 +96,10 @@ def refuse_name(package: str, name: str, methods: Iterable[str]) -> NoReturn:
 
 
 class Elsewhere:
-    """An attribute that objects of a class lack, with advice.
+    """An attribute that a class and its objects lack, with advice.
 
-    Unlike `__getattr__`, it does not slow other attributes down.
+    Unlike `__getattr__`, it does not slow other attributes down. `hasattr` is False for both, so
+    that libraries which ask a class for a method of theirs are not misled.
     """
 
     def __init__(self, name: str, advice: str) -> None:
@@ -107,10 +108,8 @@ class Elsewhere:
         self.advice = advice
 
     def __get__(self, instance: object, owner: type) -> Elsewhere:
-        if instance is None:
-            return self
         message = f"{owner.__name__!r} object has no attribute {self.name!r}. {self.advice}"
-        raise AttributeError(message, name=self.name, obj=instance)
+        raise AttributeError(message, name=self.name, obj=owner if instance is None else instance)
 
     def __repr__(self) -> str:
         # `help` shows it beside the attributes that exist.
