@@ -95,12 +95,13 @@ def test_shapes_are_distinguished(host: Device) -> None:
     assert not np.signbit(ub.full(2, 0.0).to_numpy()).any()
 
 
-def test_an_array_is_a_shape_by_its_elements(host: Device) -> None:
-    for shape in ((2, 3), (3, 2), (4, 1)):
-        assert ub.zeros(np.array(shape)).shape == shape
-        assert ub.ones(np.array(shape)).shape == shape
+def test_an_array_is_no_shape_and_no_tensor(host: Device) -> None:
+    for _ in range(2):
+        for make in (ub.zeros, ub.ones, ub.empty):
+            with pytest.raises(ArgumentTypeError, match="shape: expected an int or a sequence"):
+                make(np.array((2, 3)))
         with pytest.raises(ArgumentTypeError, match="zeros_like: expected a DeviceTensor"):
-            ub.zeros_like(np.zeros(shape, np.float32))  # type: ignore[arg-type]
+            ub.zeros_like(np.zeros((2, 3), np.float32))  # type: ignore[arg-type]
 
 
 def test_creations_in_a_trace_are_repeated_by_its_graph(host: Device) -> None:
