@@ -4,8 +4,7 @@
     python -m benchmarks.webgpu --json
 
 It needs an adapter: a GPU, or with `UHAL_WEBGPU_SOFTWARE=1` Mesa's lavapipe, and the wheel `wgpu`.
-All sides use one library, two buffers, equal immediates, and passes and batches of 1,024
-dispatches.
+All sides use one library, two buffers, equal immediates, and passes and batches of 64 dispatches.
 Times are processor time of the calling thread, medians of rounds in which all sides take turns.
 The exit status is 1 if a bound is missed.
 """
@@ -31,8 +30,8 @@ import uhal
 from uhal import DeviceBuffer, Module, Stream, registry
 from webgpu_backend._library import search
 
-BATCH = 1024
-BATCHES = 1
+BATCH = 64
+BATCHES = 8
 ROUNDS = 25
 MODULES = 20
 OPENINGS = 12

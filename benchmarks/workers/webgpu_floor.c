@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 2, BYTES = 4096, BATCH = 1024 };
+enum { BUFFERS = 2, BYTES = 4096, BATCH = 64 };
 
 #define FUNCTIONS(DO)                                                                              \
     DO(wgpuCreateInstance)                                                                         \

@@ -9,10 +9,9 @@
 
 #include <pthread.h>
 
-/* Commands: a captured step of a language model is one batch. */
-enum { UHAL_WG_FULL_BATCH = 1024 };
-enum { UHAL_WG_UNIFORM_BYTES = 256 * UHAL_WG_FULL_BATCH }; /* parameters of one batch */
-enum { UHAL_WG_TIMED_EVENTS = 4096 }; /* timed events that a device has at once */
+enum { UHAL_WG_FULL_BATCH = 64 };       /* commands */
+enum { UHAL_WG_UNIFORM_BYTES = 65536 }; /* parameters of one batch */
+enum { UHAL_WG_TIMED_EVENTS = 4096 };   /* timed events that a device has at once */
 enum { UHAL_WG_RESOLVE_ALIGNMENT = 256 };
 
 struct uhal_wg_buffer;
