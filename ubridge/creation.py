@@ -381,8 +381,8 @@ def eye(
     left, above = max(diagonal, 0), max(-diagonal, 0)
     count = min(height - above, width - left)
     if count > 0:
-        places = Layout((count,), (width + 1,), above * width + left)
-        writing.fill(found._viewed(places), 1, stream=stream)
+        line = Layout((count,), (width + 1,), above * width + left)
+        writing.fill(found._viewed(line), 1, stream=stream)
     return found
 
 

@@ -24,7 +24,9 @@ OF_MODULE = _each(
         "Tensor ndarray to_gpu": "Write ubridge.array(values).",
         "asnumpy": "Write x.to_numpy().",
         "bmm dot mm": "Write ubridge.matmul(x, y).",
-        "cuda": 'Write uhal.Device("cuda"), and uhal.Stream(device=device) for its streams.',
+        "cuda mps xpu": (
+            'Write uhal.Device(name), such as "cuda:1", and uhal.Stream(device=device) for streams.'
+        ),
         "synchronize": "Write uhal.Device().synchronize().",
         "nn": "Layers are functions, such as ubridge.linear(x, weight, bias).",
         "autograd enable_grad grad no_grad": "ubridge computes no gradients.",
@@ -45,7 +47,7 @@ OF_MODULE = _each(
 OF_TENSOR = _each(
     {
         "cpu get numpy": "Write x.to_numpy() for an array on the host.",
-        "cuda": 'Write x.to_device("cuda").',
+        "cuda xpu": 'Write x.to_device(name), such as "cuda:1".',
         "to": "Write x.to_device(device) or x.astype(dtype).",
         "bfloat16 double float half int long type": 'Write x.astype(dtype), such as "f32".',
         "dim": "Write x.ndim.",

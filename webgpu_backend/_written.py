@@ -166,12 +166,12 @@ def _pointer(one: Parameter, word: int, binding: int) -> Iterator[str]:
     yield f"fn {name}_at() -> u32 {{ return {_word(word)}; }}"
     yield f"fn {name}_is_null() -> bool {{ return {_word(word + 1)} == 0u; }}"
     if dtype == "f32":
-        place = f"{name}[({name}_at() >> 2u) + i]"
-        yield f"fn {name}_load(i: u32) -> f32 {{ return bitcast<f32>({place}); }}"
+        word = f"{name}[({name}_at() >> 2u) + i]"
+        yield f"fn {name}_load(i: u32) -> f32 {{ return bitcast<f32>({word}); }}"
         pair = f"vec2<f32>({name}_load(i), {name}_load(i + 1u))"
         yield f"fn {name}_pair(i: u32) -> vec2<f32> {{ return {pair}; }}"
         if not one.is_const:
-            yield f"fn {name}_store(i: u32, value: f32) {{ {place} = bitcast<u32>(value); }}"
+            yield f"fn {name}_store(i: u32, value: f32) {{ {word} = bitcast<u32>(value); }}"
     elif dtype in _SHORT:
         number, numbers, bits = _SHORT[dtype]
         at = f"let at = {name}_at() + 2u * i;"

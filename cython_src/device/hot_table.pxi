@@ -17,7 +17,7 @@ cdef class HotTable:
     cdef uhal_hot_table *table
     cdef bint runs_python   # a slot is a Python function, and other threads run while it does
     cdef readonly dict slots
-    """Maps a slot's name to its address, or to 0 if the vendor lacks the function."""
+    """Maps a slot's name to its address; 0 for a missing function."""
     cdef readonly dict names
     """Maps a slot's name to the vendor's function, for error messages."""
 

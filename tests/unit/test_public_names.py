@@ -44,7 +44,9 @@ def attributes(of: type) -> Iterator[tuple[str, Any]]:
     """Yield the public attributes that our classes define, base classes included."""
     for name in dir(of):
         owner = next((one for one in of.__mro__ if name in vars(one)), None)
-        if not name.startswith("_") and owner is not None and is_ours(owner):
+        # A class lacks the names that only have advice.
+        is_there = not name.startswith("_") and hasattr(of, name)
+        if is_there and owner is not None and is_ours(owner):
             yield name, inspect.getattr_static(of, name)
 
 

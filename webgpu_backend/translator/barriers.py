@@ -46,7 +46,7 @@ _PURE = frozenset((_EXTRACT, SELECT, *CASTS, *CHAINS, *LOW_HALF, *WHOLE, *COMPAR
 _MOST_DEEP = 64
 """Most instructions between a pointer and the values that it is computed from."""
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """A block, and the index of an instruction in it."""
 
 
@@ -69,7 +69,7 @@ class Barriers:
         for block in analysis.order:
             for successor in analysis.successors[block]:
                 self._predecessors[successor].append(block)
-        self._twins: frozenset[Place] = frozenset().union(*self._turns())
+        self._twins: frozenset[Position] = frozenset().union(*self._turns())
         self._events = {block: list(self._events_of(block)) for block in analysis.order}
         barriers = [
             event
@@ -81,14 +81,14 @@ class Barriers:
             is_storage: self._conflicting(barriers, is_storage) for is_storage in (False, True)
         }
 
-    def root_at(self, place: Place, root: Root) -> Root:
+    def root_at(self, position: Position, root: Root) -> Root:
         """Return the array that an instruction accesses: a root, or its twin."""
-        return Root(TWIN, root.id) if place in self._twins else root
+        return Root(TWIN, root.id) if position in self._twins else root
 
-    def barriers_at(self, place: Place) -> list[str]:
+    def barriers_at(self, position: Position) -> list[str]:
         """Return WGSL's barriers for a barrier of SPIR-V."""
         texts = {False: "workgroupBarrier();", True: "storageBarrier();"}
-        return [text for is_storage, text in texts.items() if place in self._needed[is_storage]]
+        return [text for is_storage, text in texts.items() if position in self._needed[is_storage]]
 
     # -- accesses ----------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Barriers:
                 elif root.tag == "shared":
                     yield Access(root, is_write)
 
-    def _events_of(self, block: int) -> Iterator[Access | Place]:
+    def _events_of(self, block: int) -> Iterator[Access | Position]:
         """Yield a block's accesses and its barriers' places, in order."""
         for index, one in enumerate(self._analysis.blocks[block]):
             if one.opcode == CONTROL_BARRIER:
@@ -120,9 +120,9 @@ class Barriers:
 
     # -- exchanges ---------------------------------------------------------------------------------
 
-    def _turns(self) -> Iterator[frozenset[Place]]:
+    def _turns(self) -> Iterator[frozenset[Position]]:
         """Yield the instructions that access the twin of an exchange's array."""
-        accesses: dict[Root, list[tuple[Place, Instruction]]] = {}
+        accesses: dict[Root, list[tuple[Position, Instruction]]] = {}
         for block in self._analysis.order:
             for index, one in enumerate(self._analysis.blocks[block]):
                 for access in self._accesses(one):
@@ -135,10 +135,12 @@ class Barriers:
                 continue
             if not self._is_exchange(root, accesses[root]):
                 continue
-            turns = self._turns_of({place for place, one in accesses[root] if one.opcode == STORE})
+            turns = self._turns_of(
+                {position for position, one in accesses[root] if one.opcode == STORE}
+            )
             if turns is not None:
                 used += sizes[root]
-                yield frozenset(place for place, _ in accesses[root] if turns[place])
+                yield frozenset(position for position, _ in accesses[root] if turns[position])
 
     def _bytes_of(self, root: Root) -> int:
         """Return the bytes of a shared array, 0 for memory whose size the launch states."""
@@ -147,7 +149,7 @@ class Barriers:
         kinds = self._analysis.kinds
         return kinds.size(kinds.kind_of(root.id).element)
 
-    def _is_exchange(self, root: Root, accesses: Sequence[tuple[Place, Instruction]]) -> bool:
+    def _is_exchange(self, root: Root, accesses: Sequence[tuple[Position, Instruction]]) -> bool:
         """Return whether each work-item writes only one place, always before a barrier.
 
         All work-items reach a barrier, and so every store in the barrier's block. So no load finds
@@ -202,10 +204,10 @@ class Barriers:
             return None
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def _turns_of(self, stores: set[Place]) -> Mapping[Place, bool] | None:
+    def _turns_of(self, stores: set[Position]) -> Mapping[Position, bool] | None:
         """Return for each instruction whether the last store is an odd one; `None` if it varies."""
         begins: dict[int, bool] = {self._analysis.order[0]: False}
-        turns: dict[Place, bool] = {}
+        turns: dict[Position, bool] = {}
         for block in self._analysis.order:
             is_odd = begins[block]
             for index in range(len(self._analysis.blocks[block])):
@@ -218,7 +220,7 @@ class Barriers:
 
     # -- conflicts ---------------------------------------------------------------------------------
 
-    def _conflicting(self, barriers: Sequence[Place], is_storage: bool) -> set[Place]:
+    def _conflicting(self, barriers: Sequence[Position], is_storage: bool) -> set[Position]:
         """Return the barriers with conflicting accesses to a kind of memory around them.
 
         A barrier that is not needed is passed over when the next barriers are considered.
@@ -238,7 +240,7 @@ class Barriers:
         return needed
 
     def _accesses_around(
-        self, barrier: Place, forward: bool, needed: set[Place], is_storage: bool
+        self, barrier: Position, forward: bool, needed: set[Position], is_storage: bool
     ) -> set[Access]:
         """Return the accesses from a barrier on, up to the needed barriers on every path."""
         found: set[Access] = set()

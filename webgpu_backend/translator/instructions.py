@@ -36,7 +36,7 @@ class Instructions(Atomics):
         """Return the statements of a block, without its phis and its end."""
         out: list[str] = []
         for index, (opcode, words) in enumerate(self.analysis.blocks[block][:-1]):
-            self.place = block, index
+            self.position = block, index
             if opcode == PHI:
                 self._declare_phi(words)
             else:
@@ -65,7 +65,7 @@ class Instructions(Atomics):
         if opcode in _LIFETIMES or opcode == _MEMORY_BARRIER:
             return  # a fence orders what WGSL's relaxed atomics and barriers order already
         if opcode == CONTROL_BARRIER:
-            out += self.barriers.barriers_at(self.place)
+            out += self.barriers.barriers_at(self.position)
         elif opcode == STORE:
             self.write_value(words, out)
         elif opcode == COPY_SIZED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webgpu_backend.translator.analysis import LOAD, VARIABLE, Analysis, Root
-from webgpu_backend.translator.barriers import TWIN, Barriers, Place
+from webgpu_backend.translator.barriers import TWIN, Barriers, Position
 from webgpu_backend.translator.kinds import I64, Kind, refuse
 
 _LETTERS = {"indirect": "i", TWIN: "s"}
@@ -20,7 +20,7 @@ class Names:
         self.analysis = analysis
         self.kinds = analysis.kinds
         self.barriers = Barriers(analysis)
-        self.place: Place = (0, 0)
+        self.position: Position = (0, 0)
         """The instruction that is written."""
         self.needs: set[str] = set()
         """Functions of the library."""

@@ -101,7 +101,7 @@ class Pointers(Aggregates):
             self.parts_of[result] = names
 
     def _roots_here(self, pointer: int) -> list[Root]:
-        return [self.barriers.root_at(self.place, root) for root in self.real_roots(pointer)]
+        return [self.barriers.root_at(self.position, root) for root in self.real_roots(pointer)]
 
     def _beginning(self, pointer: int) -> int:
         """Return the pointer before casts and zero indices, which points to the same byte."""
