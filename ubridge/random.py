@@ -150,7 +150,7 @@ def rand(
     Each number is a multiple of 2 to the power -b; b is the mantissa's bits, 24 for f32. The same
     seed gives the same numbers on every device. In a trace they are drawn once, while tracing.
     """
-    element = element_of("rand", dtype)
+    element = element_of(RAND.name, dtype)
     return _made(RAND, shape, element, 2 if element is f64 else 4, seed, device, stream)
 
 
@@ -173,7 +173,7 @@ def randn(
     divisions and square roots of f64 are rounded to the nearest. In a trace they are drawn once,
     while tracing.
     """
-    return _made(RANDN, shape, element_of("randn", dtype), 2, seed, device, stream)
+    return _made(RANDN, shape, element_of(RANDN.name, dtype), 2, seed, device, stream)
 
 
 def _made(

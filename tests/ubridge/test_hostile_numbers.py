@@ -90,7 +90,8 @@ def public_parameters() -> set[tuple[str, str]]:
         if issubclass(value, BaseException):
             continue
         for method in dir(value):
-            if not method.startswith("_") or method in ("__init__", "__new__", "__getitem__"):
+            is_public = not method.startswith("_") and hasattr(value, method)
+            if is_public or method in ("__init__", "__new__", "__getitem__"):
                 called = getattr(value, method)
                 found |= {(f"{name}.{method}", one) for one in parameters_of(called)}
     return {(name, one) for name, one in found if name not in OTHERS}

@@ -132,7 +132,8 @@ def test_nothing_in_the_packages_calls_it() -> None:
     pattern = re.compile(r"uhal\.compile\b|from uhal import [^\n]*\bcompile\b")
     for package in ("uhal", "ubridge", "cuda_backend", "host_backend"):
         for path in (ROOT / package).rglob("*.py"):
-            if path.name != "compile.py":
+            # Advice names it.
+            if path.name not in ("compile.py", "habits.py", "_habits.py"):
                 assert not pattern.search(path.read_text(encoding="utf-8")), path
 
 

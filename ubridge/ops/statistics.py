@@ -323,7 +323,7 @@ def all(  # numpy's name
 def _summed(x: Tensor, dtype: DTypeLike | None) -> DType:
     """The dtype of sums and products of a tensor."""
     if dtype is not None:
-        return element_of("sum", dtype)
+        return element_of(SUM.name, dtype)
     return i64 if x._dtype is bool_ else x._dtype
 
 
