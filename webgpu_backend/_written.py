@@ -163,15 +163,15 @@ def _pointer(one: Parameter, word: int, binding: int) -> Iterator[str]:
     element = "atomic<u32>" if shared else "u32"
     where = f"@group(0) @binding({binding + 1}) var<storage, read_write>"
     yield f"{where} {name}: array<{element}>;"
-    yield f"fn {name}_at() -> u32 {{ return {_word(element)}; }}"
-    yield f"fn {name}_is_null() -> bool {{ return {_word(element + 1)} == 0u; }}"
+    yield f"fn {name}_at() -> u32 {{ return {_word(word)}; }}"
+    yield f"fn {name}_is_null() -> bool {{ return {_word(word + 1)} == 0u; }}"
     if dtype == "f32":
-        element = f"{name}[({name}_at() >> 2u) + i]"
-        yield f"fn {name}_load(i: u32) -> f32 {{ return bitcast<f32>({element}); }}"
+        stored = f"{name}[({name}_at() >> 2u) + i]"
+        yield f"fn {name}_load(i: u32) -> f32 {{ return bitcast<f32>({stored}); }}"
         pair = f"vec2<f32>({name}_load(i), {name}_load(i + 1u))"
         yield f"fn {name}_pair(i: u32) -> vec2<f32> {{ return {pair}; }}"
         if not one.is_const:
-            yield f"fn {name}_store(i: u32, value: f32) {{ {element} = bitcast<u32>(value); }}"
+            yield f"fn {name}_store(i: u32, value: f32) {{ {stored} = bitcast<u32>(value); }}"
     elif dtype in _SHORT:
         number, numbers, bits = _SHORT[dtype]
         at = f"let at = {name}_at() + 2u * i;"
