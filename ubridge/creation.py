@@ -157,7 +157,7 @@ def full_like(x: DeviceTensor, value: Any, dtype: DTypeLike | None = None) -> De
     return full(x.shape, value, x.dtype if dtype is None else dtype, device=x.device)
 
 
-@repeated(of_array)
+@repeated(of_array, of_arrays=True)
 def asarray(
     values: Any,
     dtype: DTypeLike | None = None,
@@ -185,7 +185,7 @@ def asarray(
     return DeviceTensor.from_numpy(array, device=device, stream=stream)
 
 
-@repeated(of_array)
+@repeated(of_array, of_arrays=True)
 def array(
     values: Any,
     dtype: DTypeLike | None = None,
@@ -233,7 +233,7 @@ def _on_host(values: Any, dtype: np.dtype[Any] | None) -> npt.NDArray[Any]:
     return array
 
 
-@repeated(of_array)
+@repeated(of_array, of_arrays=True)
 def from_numpy(
     array: npt.ArrayLike,
     dtype: DTypeLike | None = None,

@@ -29,9 +29,11 @@ KEPT_BYTES = 8192
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def repeated(asks: Callable[..., Creation | None]) -> Callable[[Function], Function]:
-    """Let `uhal._lane` repeat the calls of a function that makes tensors."""
-    return remembered_creation(DeviceTensor, asks, asks is of_array)
+def repeated(
+    asks: Callable[..., Creation | None], *, of_arrays: bool = False
+) -> Callable[[Function], Function]:
+    """Let `uhal._lane` repeat the calls of a function that makes tensors, perhaps `of_arrays`."""
+    return remembered_creation(DeviceTensor, asks, of_arrays)
 
 
 def undefined(

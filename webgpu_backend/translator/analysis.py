@@ -19,6 +19,9 @@ from webgpu_backend.translator.kinds import I64, Kinds, refuse
 PHI, LOAD, STORE = 245, 61, 62
 BRANCH, BRANCH_IF, SWITCH, RETURN, UNREACHABLE = 249, 250, 251, 253, 255
 VARIABLE, SELECT, COPY_SIZED, EXTENDED = 59, 169, 64, 12
+EXTRACT, ATOMIC_STORE = 81, 228
+RESIZES = frozenset((113, 114))
+"""Integers to another size: OpUConvert, OpSConvert."""
 CHAINS = frozenset((65, 66, 67, 70))
 CASTS = frozenset((83, 117, 120, 121, 122, 124))
 """Casts of pointers: OpCopyObject, conversions, casts of their storage, OpBitcast."""
@@ -26,7 +29,7 @@ IF_IN_STORAGE = 123
 """Returns the pointer if it points into memory of a given kind, else the null pointer."""
 CONTROL_BARRIER = 224
 _TAGS_OF_STORAGE = {5: ("binding", "indirect"), 4: ("shared",), 7: ("local",)}
-_BARRIERS_AND_HINTS = (CONTROL_BARRIER, 225, 228, 246, 247, 252, 254, 256, 257)
+_BARRIERS_AND_HINTS = (CONTROL_BARRIER, 225, ATOMIC_STORE, 246, 247, 252, 254, 256, 257)
 NO_RESULT = frozenset(
     (STORE, COPY_SIZED, BRANCH, BRANCH_IF, SWITCH, RETURN, UNREACHABLE, *_BARRIERS_AND_HINTS)
 )
@@ -268,4 +271,4 @@ class Analysis:
             return words[4:6]
         if opcode == PHI:
             return words[3::2]
-        return words[3:4] if opcode in (83, 113, 114) else ()
+        return words[3:4] if opcode == 83 or opcode in RESIZES else ()

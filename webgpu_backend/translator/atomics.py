@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from webgpu_backend.translator.analysis import Analysis, Root
+from webgpu_backend.translator.analysis import ATOMIC_STORE, Analysis, Root
 from webgpu_backend.translator.calls import Words
 from webgpu_backend.translator.kinds import I32, refuse
 from webgpu_backend.translator.pointers import Pointers
 
-_COMPARE_EXCHANGE, _ATOMIC_LOAD, _ATOMIC_STORE, _EXCHANGE = 230, 227, 228, 229
+_COMPARE_EXCHANGE, _ATOMIC_LOAD, _EXCHANGE = 230, 227, 229
 _FETCH = {234: "Add", 235: "Sub", 237: "Min", 239: "Max", 240: "And", 241: "Or", 242: "Xor"}
 _SIGNED_FETCH = {236: "smallest", 238: "largest"}
 _LOOPS = {
@@ -34,7 +34,7 @@ class Atomics(Pointers):
 
     def atomic_operation(self, opcode: int, words: Words, out: list[str]) -> None:
         """Write an atomic instruction."""
-        if opcode == _ATOMIC_STORE:
+        if opcode == ATOMIC_STORE:
             roots = self._atomic_roots(words[1], words[4])
             at, value = f"{self.offset(words[1])} >> 2u", self.value(words[4])
             for root in roots:

@@ -14,14 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webgpu_backend.translator.analysis import (
+    ATOMIC_STORE,
     ATOMICS,
     CASTS,
     CHAINS,
     COMPARES,
     CONTROL_BARRIER,
     COPY_SIZED,
+    EXTRACT,
     LOAD,
     LOW_HALF,
+    RESIZES,
     SELECT,
     STORE,
     WHOLE,
@@ -34,15 +37,13 @@ STORAGE = Root("storage", 0)
 """All storage: two bindings may be one buffer."""
 TWIN = "twin"
 """The tag of a second array, which takes turns with a shared array."""
-_ATOMIC_STORE = 228
 _IN_STORAGE = frozenset(("binding", "indirect"))
 _MOST_BARRIERS = 1000
 """A kernel with more barriers keeps all: the search takes time for each."""
 _MOST_SHARED_BYTES = 16384
 """Shared memory that every device has."""
 
-_EXTRACT = 81
-_PURE = frozenset((_EXTRACT, SELECT, *CASTS, *CHAINS, *LOW_HALF, *WHOLE, *COMPARES, 113, 114))
+_PURE = CASTS | CHAINS | LOW_HALF | WHOLE | COMPARES | RESIZES | {EXTRACT, SELECT}
 _MOST_DEEP = 64
 """Most instructions between a pointer and the values that it is computed from."""
 
@@ -102,7 +103,7 @@ class Barriers:
         elif opcode == COPY_SIZED:
             found = ((words[1], True), (words[2], False))
         elif opcode in ATOMICS:
-            found = ((words[1 if opcode == _ATOMIC_STORE else 3], True),)
+            found = ((words[1 if opcode == ATOMIC_STORE else 3], True),)
         for pointer, is_write in found:
             for root in self._analysis.roots.get(pointer, ()):
                 if root.tag in _IN_STORAGE:
@@ -195,7 +196,7 @@ class Barriers:
         elif one.opcode == LOAD and one.words[3] in kinds.built_ins:
             key = ("global", one.words[3])
         elif one.opcode in _PURE and depth < _MOST_DEEP:
-            count = 1 if one.opcode == _EXTRACT else len(one.words)
+            count = 1 if one.opcode == EXTRACT else len(one.words)
             operands = [self._fixed(operand, depth + 1) for operand in one.words[3 : 3 + count]]
             if None in operands:
                 return None

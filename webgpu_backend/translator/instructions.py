@@ -10,6 +10,7 @@ from webgpu_backend.translator.analysis import (
     BRANCH_IF,
     CONTROL_BARRIER,
     COPY_SIZED,
+    EXTRACT,
     LOAD,
     NO_RESULT,
     PHI,
@@ -22,7 +23,7 @@ from webgpu_backend.translator.calls import Words
 from webgpu_backend.translator.kinds import I64, refuse
 
 _MEMORY_BARRIER = 225
-_EXTRACT, _INSERT, _COMPOSE, _SHUFFLE = 81, 82, 80, 79
+_INSERT, _COMPOSE, _SHUFFLE = 82, 80, 79
 _WITH_CARRY = frozenset((149, 150, 151))
 """OpIAddCarry, OpISubBorrow, OpUMulExtended."""
 _LIFETIMES = frozenset((246, 247, 256, 257))
@@ -83,7 +84,7 @@ class Instructions(Atomics):
             self.pointer(opcode, words, out)
         elif opcode == LOAD:
             self.read_value(words, out)
-        elif opcode == _EXTRACT:
+        elif opcode == EXTRACT:
             self.extract(words, out)
         elif opcode == _INSERT:
             self.insert(words, out)
