@@ -71,7 +71,6 @@ def argument(rng: np.random.Generator, parameter: Parameter) -> Any:
     return values if parameter.is_pointer else values[0]
 
 
-@pytest.mark.drawn(1 / 3)
 @pytest.mark.parametrize("entry", TWINS)
 def test_the_same_bytes(device: Device, rng: np.random.Generator, entry: str) -> None:
     module, plain = TWINS[entry]
