@@ -109,3 +109,20 @@ def test_convolutions_of_several_parts(host: Device, rng: np.random.Generator, d
         bound = 1.01 * HALF_STEP[dtype] * abs(exact) + 2**-25
         bound += 6e-8 * (channels * 9 + 2) * magnitude
         assert (abs(got.astype(np.float64) - exact) <= bound).all(), (shape, settings)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "f32"])
+def test_parts_may_begin_in_the_padding_behind_a_row(
+    host: Device, rng: np.random.Generator, dtype: str
+) -> None:
+    """A part has 256 positions; for some of these widths it begins behind the row's input."""
+    kind = as_dtype(dtype).dtype
+    weight = rng.standard_normal((8, 4, 3, 3)).astype(kind)
+    for columns in range(20, 60):
+        x = rng.standard_normal((1, 4, 20, columns)).astype(kind)
+        arrays = (ubridge.asarray(one, device=host) for one in (x, weight))
+        got = ubridge.conv2d(*arrays, padding=2).to_numpy()
+        a, b = x.astype(np.float64), weight.astype(np.float64)
+        exact, magnitude = convolution(a, b, 1, 2, 1), convolution(abs(a), abs(b), 1, 2, 1)
+        bound = 1.01 * HALF_STEP[dtype] * abs(exact) + 2**-25 + 6e-8 * 38 * magnitude
+        assert (abs(got.astype(np.float64) - exact) <= bound).all(), columns

@@ -81,7 +81,9 @@ struct Shifts : Reach {
         for (u64 left = length; left > 0; ++row, column = 0) {
             const u64 count = smaller(left, pitch - column);
             const u64 place = row * step + u64(down);
-            const u64 last = place < x.rows ? smaller(end, column + count) : column;
+            // A line may begin behind the input's columns.
+            const bool meets = place < x.rows && end > column;
+            const u64 last = meets ? smaller(end, column + count) : column;
             const u64 start = smaller(begin > column ? begin : column, last);
             memset(to, 0, (start - column) * sizeof(f32));
             if (last > start) {
