@@ -5,10 +5,13 @@ mpirun -n RANKS python -m tests.collectives.every_collective SEED
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -177,28 +180,31 @@ def opposite_orders(job: Job) -> None:
 
 
 def python_goes_on(job: Job) -> None:
-    """A Python thread counts while this rank waits for a rank that comes late."""
-    buffer = DeviceBuffer.from_numpy(np.ones(10, "f4"))
-    counted = 0
-    ended = threading.Event()
+    """A Python thread runs while this rank waits: rank 0 comes when all threads have counted."""
+    with tempfile.TemporaryDirectory() as made:
+        name = DeviceBuffer.from_numpy(np.frombuffer(made.encode().ljust(200), "u1").copy())
+        job.communicator.broadcast(name, stream=job.stream)
+        folder = Path(bytes(name.to_numpy(stream=job.stream)).decode().rstrip())
+        buffer = DeviceBuffer.from_numpy(np.ones(10, "f4"))
+        waits = threading.Event()
 
-    def count() -> None:
-        nonlocal counted
-        while not ended.is_set():
-            counted += 1
-            time.sleep(0.001)
+        def count() -> None:
+            waits.wait()
+            for _ in range(20):
+                time.sleep(0.001)
+            (folder / f"{job.rank}").touch()
 
-    thread = threading.Thread(target=count)
-    thread.start()
-    if job.rank == 0:
-        time.sleep(0.3)
-    before = counted
-    job.communicator.all_reduce(buffer, stream=job.stream)
-    job.stream.synchronize()
-    waited = counted - before
-    ended.set()
-    thread.join()
-    assert job.rank == 0 or waited > 20, waited
+        thread = threading.Thread(target=count)
+        thread.start()
+        if job.rank == 0:
+            end = time.monotonic() + 60
+            while len(os.listdir(folder)) < job.ranks - 1:
+                assert time.monotonic() < end, os.listdir(folder)
+                time.sleep(0.001)
+        waits.set()
+        job.communicator.all_reduce(buffer, stream=job.stream)
+        job.stream.synchronize()
+        thread.join()
 
 
 def in_place_and_tensors(job: Job) -> None:
