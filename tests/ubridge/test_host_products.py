@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from ubridge.core.lowering import Steps
 from ubridge.prepare.matmul import blas_products, host_blas, packed_products
 from uhal import Api, Device, Stream
 from uhal.errors import OutOfMemoryError
+from uhal.images import cpu_level
 
 HALF_STEP = {"f64": 1.2e-16, "f32": 6e-8, "f16": 4.9e-4, "bf16": 3.9e-3}
 
@@ -106,6 +108,20 @@ def test_products_of_every_form(
         assert_product(got, left, right, dtype, f"{batch} {(m, n, k)} {one} {other}")
     blas_products._pieces.cache_clear()
     packed_products.product_pieces.cache_clear()
+
+
+def test_a_level_with_more_instructions_has_the_number_of_its_vectors() -> None:
+    """Large products compare the number with the BLAS's, on every kind of CPU."""
+    for level in itertools.chain.from_iterable(cpu_level.ALL_LEVELS.values()):
+        named = re.match(r"x86-64-v(\d)", level.name)
+        assert level.number == (int(named[1]) if named else 0), level.name
+    assert cpu_level.GENERIC.number == 0
+
+
+@needs_blas
+def test_a_large_product_runs_on_this_cpu() -> None:
+    x = ubridge.ones((128, 128))
+    assert ((x @ x).to_numpy() == 128).all()
 
 
 @needs_blas

@@ -59,7 +59,7 @@ class Level:
     @property
     def number(self) -> int:
         """The level in a kernel table: n of x86-64-vn, 0 elsewhere."""
-        _, _, number = self.name.partition("x86-64-v")
+        _, _, number = (self.march or "").partition("x86-64-v")
         return int(number or 0)
 
 
