@@ -18,6 +18,8 @@ ENTRIES: dict[str, tuple[str, ...]] = {}
 """Entries of the launched modules."""
 LAUNCHED: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 """Entries that were launched, by backend and module."""
+MISSING: list[str] = []
+"""What makes a whole run fail, as lines of its summary."""
 
 _FILES = set((Path(__file__).resolve().parent / "ubridge").glob("test_*_kernels.py"))
 _WHOLE = pytest.StashKey[bool]()
@@ -66,7 +68,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         for module, seen in modules.items():
             missing = sorted(set(ENTRIES[module]) - seen)
             if missing:
-                print(f"\nno test launched on {backend}: {module} {', '.join(missing)}")
+                MISSING.append(f"no test launched on {backend}: {module} {', '.join(missing)}")
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -76,3 +78,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         counts = [(name, len(launched[name]), len(ENTRIES[name])) for name in sorted(launched)]
         told = ", ".join(f"{name} {count} of {all_of_it}" for name, count, all_of_it in counts)
         terminalreporter.line(f"entries launched on {backend}: {told}")
+    for line in MISSING:
+        terminalreporter.line(f"FAILED {line}", red=True)
