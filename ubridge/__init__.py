@@ -26,8 +26,6 @@ from ubridge.creation import (
     arange,
     array,
     asarray,
-    cat,
-    concatenate,
     empty,
     empty_like,
     eye,
@@ -36,11 +34,8 @@ from ubridge.creation import (
     full,
     full_like,
     linspace,
-    meshgrid,
     ones,
     ones_like,
-    split,
-    stack,
     tril,
     triu,
     zeros,
@@ -59,10 +54,10 @@ from ubridge.graph.running import GraphExecResult, execute_graph
 from ubridge.graph.tracing import trace
 from ubridge.habits import refuse_calls, refuse_name
 from ubridge.indexed_products import indexed_matmul
+from ubridge.joins import cat, concat, concatenate, meshgrid, split, stack, unstack
 from ubridge.manipulation import (
     broadcast_arrays,
     broadcast_to,
-    concat,
     diff,
     expand_dims,
     matrix_transpose,
@@ -74,7 +69,6 @@ from ubridge.manipulation import (
     roll,
     squeeze,
     tile,
-    unstack,
 )
 from ubridge.ops import blocks as blocks_
 from ubridge.ops import caches as caches_

@@ -15,9 +15,10 @@ import numpy as np
 from ubridge.core.fits import require
 from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.operand_checks import axes_of, axis_of, one_shape, whole_number
-from ubridge.creation import cat, full, plan_concatenate
+from ubridge.creation import full
 from ubridge.definitions.calls import named
 from ubridge.definitions.elementwise import NOT_EQUAL, SUBTRACT
+from ubridge.joins import cat
 from ubridge.ops.elementwise import plan_binary
 from ubridge.ops.engine import Value, plan_copy, reshaped, run
 from ubridge.ops.joining import plan_joined
@@ -119,14 +120,6 @@ def moveaxis(
     return x._viewed(x._layout.permute(order))
 
 
-@named
-def unstack(x: DeviceTensor, axis: int = 0) -> tuple[DeviceTensor, ...]:
-    """Return the views at each index of an axis, without that axis."""
-    require_tensors("unstack", x)
-    axis = axis_of("unstack", x._layout, axis)
-    return tuple(map(x._viewed, x._layout._each(axis)))
-
-
 @remembered_view
 @named
 def reshape(
@@ -148,14 +141,6 @@ def reshape(
 
 
 # -- copies ---------------------------------------------------------------------------------------
-
-
-@remembered(plan_concatenate)
-def concat(
-    tensors: Sequence[DeviceTensor], axis: int | None = 0, *, stream: StreamLike | None = None
-) -> DeviceTensor:
-    """Join tensors along an axis, as `concatenate`."""
-    return run(plan_concatenate(tensors, axis), None, stream)
 
 
 def _plan_repeat(x: Value, repeats: int, axis: int | None = None) -> Value | None:

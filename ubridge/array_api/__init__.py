@@ -67,7 +67,6 @@ from ubridge.array_api.functions import (
     var,
     vecdot,
 )
-from ubridge.creation import meshgrid
 from ubridge.functions import (
     abs,
     acos,
@@ -122,10 +121,10 @@ from ubridge.functions import (
     trunc,
 )
 from ubridge.functions import copy as positive
+from ubridge.joins import concat, meshgrid, unstack
 from ubridge.manipulation import (
     broadcast_arrays,
     broadcast_to,
-    concat,
     diff,
     expand_dims,
     matrix_transpose,
@@ -136,7 +135,6 @@ from ubridge.manipulation import (
     roll,
     squeeze,
     tile,
-    unstack,
 )
 from ubridge.ops.choices import clip, isnan, where
 from ubridge.ops.logic import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ubridge import creation
+from ubridge import creation, joins
 from ubridge.tensor import DeviceTensor
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, bool_, f32, i64
@@ -178,7 +178,7 @@ def triu(x: DeviceTensor, /, *, k: int = 0) -> DeviceTensor:
 
 def stack(arrays: Sequence[DeviceTensor], /, *, axis: int = 0) -> DeviceTensor:
     """Join tensors along a new axis."""
-    return creation.stack(arrays, axis)
+    return joins.stack(arrays, axis)
 
 
 def from_dlpack(

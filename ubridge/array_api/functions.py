@@ -16,7 +16,8 @@ from ubridge.core.operand_checks import axis_of
 from ubridge.definitions.calls import named
 from ubridge.device.tensor_data import make
 from ubridge.functions import abs, add, copysign, equal, greater, less, multiply, subtract
-from ubridge.manipulation import broadcast_arrays, concat, permute_dims
+from ubridge.joins import concat
+from ubridge.manipulation import broadcast_arrays, permute_dims
 from ubridge.ops import products, reductions, statistics
 from ubridge.ops.choices import isnan, where
 from ubridge.ops.reductions import Axes
