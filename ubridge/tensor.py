@@ -71,7 +71,10 @@ def _comparison(op: Op) -> Callable[[Any, Any], Any]:
 
 def _is_comparable(other: Any) -> bool:
     """Return whether `other` is a number or has elements, valid or not."""
-    return isinstance(other, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple))
+    kind = type(other)
+    if issubclass(kind, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple)):
+        return True
+    return hasattr(kind, "__dlpack__") or hasattr(kind, "__array__")
 
 
 def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:

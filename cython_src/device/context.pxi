@@ -53,6 +53,7 @@ cdef class Context:
     cdef dict foreign_streams   # handle → StreamCore of another library's stream
     cdef int dl_device_type     # DLPack's device of the memory; type 0: none
     cdef int dl_device_id
+    cdef uint64_t numbered_bit  # this device's in `_Exchange.numbered`; 0 on the host
     cdef readonly object peers
     """Ordinals of devices whose memory this device's kernels may use."""
     cdef unsigned int launch_marks
@@ -80,6 +81,7 @@ cdef class Context:
         self.dl_device_type = backend.dlpack_device_type or 0
         # DLPack knows one CPU: every host device is memory of this process
         self.dl_device_id = 0 if self.dl_device_type == DL_CPU else ordinal
+        self.numbered_bit = 0 if self.dl_device_type == DL_CPU else <uint64_t>1 << (ordinal % 64)
         self.peers = frozenset()
         self.launch_marks = int(_environment.read("UHAL_LAUNCH_MARKS"))
         blocking = _environment.read("UHAL_LAUNCH_BLOCKING") == "1"

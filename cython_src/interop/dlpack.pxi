@@ -128,7 +128,20 @@ cdef Py_ssize_t elements_of(const uhal_dl_tensor *tensor) except -1:
         raise BufferError(f"expected elements that fit an address space, got {lengths_of(tensor)}")
     if size and tensor.data == NULL:
         raise BufferError(f"expected the address of {size} elements, got 0")
+    if tensor.byte_offset > <uint64_t>PY_SSIZE_T_MAX:
+        raise BufferError(f"expected an offset within an address space, got {tensor.byte_offset}")
+    if size and tensor.dtype.bits > 8:
+        require_aligned(<uintptr_t>tensor.data + tensor.byte_offset, tensor.dtype.bits // 8)
     return size
+
+
+cdef inline int require_aligned(uint64_t address, uint64_t itemsize) except -1:
+    """BufferError for elements that GPUs cannot load: such a load loses the device."""
+    if address & (itemsize - 1):
+        raise BufferError(
+            f"expected elements at a multiple of {itemsize} bytes, got {address:#x}; copy them"
+        )
+    return 0
 
 
 cdef tuple lengths_of(const uhal_dl_tensor *tensor):
@@ -149,12 +162,24 @@ cdef Py_ssize_t contiguous_elements_of(const uhal_dl_tensor *tensor) except -1:
     return size
 
 
-cdef inline int require_device_of(Context context, const uhal_dl_tensor *tensor) except -1:
-    """BufferError unless this device's kernels can use the tensor's memory."""
+cdef inline int require_device_of(
+    Context context, _Exchange exchange, const uhal_dl_tensor *tensor
+) except -1:
+    """BufferError unless this device's kernels can use the tensor's memory.
+
+    A library numbers devices once. So the driver is asked about a number for the first tensor of a
+    type only.
+    """
     if (
         tensor.device.device_type == context.dl_device_type
         and tensor.device.device_id == context.dl_device_id
     ):
+        if exchange.numbered & context.numbered_bit == context.numbered_bit:
+            return 0
+        if tensor.data == NULL:
+            return 0
+        require_memory_of(context, tensor)
+        exchange.numbered |= context.numbered_bit
         return 0
     return require_memory_of(context, tensor)
 

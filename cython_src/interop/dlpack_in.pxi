@@ -95,13 +95,14 @@ cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
     cdef uhal_dl_exchange *exchange = kind.table
     cdef _ForeignTensor foreign = _ForeignTensor.__new__(_ForeignTensor)
     require_signs(kind, source)
-    if kind.has_gradients and source.requires_grad:
-        raise BufferError(
-            "it requires gradients, which would miss what is computed here; give tensor.detach()"
-        )
+    require_no_gradients(kind, source)
     foreign.is_immutable = kind.is_immutable
     if exchange != NULL:
-        exchange.take(<void *>source, &foreign.versioned)
+        try:
+            exchange.take(<void *>source, &foreign.versioned)
+        except RuntimeError as failure:
+            # torch's message ends with its own C++ frames
+            raise BufferError(str(failure).partition("\n")[0]) from None
         if context.dl_device_type == DL_CUDA:
             order_behind_handle(context, core, current_stream(context, exchange))
     else:
@@ -110,7 +111,7 @@ cdef _ForeignTensor consumed(Context context, StreamCore core, object source):
         foreign.tensor = &foreign.versioned.tensor
     else:
         foreign.tensor = &foreign.unversioned.tensor
-    require_device_of(context, foreign.tensor)
+    require_device_of(context, kind, foreign.tensor)
     return foreign
 
 

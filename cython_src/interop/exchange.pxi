@@ -8,15 +8,28 @@
 cdef extern from *:
     """
     /* A method of a C type that takes no arguments, called without a tuple; else null. */
-    static PyCFunction uhal_method_without_arguments(PyObject *method) {
+    static PyCFunction uhal_method_without_arguments(PyObject *kind, PyObject *method) {
         PyMethodDescrObject *found = (PyMethodDescrObject *)method;
         if (!PyObject_TypeCheck(method, &PyMethodDescr_Type) ||
+            !PyType_IsSubtype((PyTypeObject *)kind, PyDescr_TYPE(method)) ||
             found->d_method->ml_flags != METH_NOARGS)
             return NULL;
         return found->d_method->ml_meth;
     }
+
+    /* An attribute that a C type computes, to be read without a look-up; else null. */
+    static PyGetSetDef *uhal_computed_attribute(PyObject *kind, PyObject *attribute) {
+        if (Py_TYPE(attribute) != &PyGetSetDescr_Type ||
+            !PyType_IsSubtype((PyTypeObject *)kind, PyDescr_TYPE(attribute)))
+            return NULL;
+        return ((PyGetSetDescrObject *)attribute)->d_getset;
+    }
     """
-    PyCFunction uhal_method_without_arguments(PyObject *method)
+    ctypedef struct PyGetSetDef:
+        PyObject *(*get)(PyObject *, void *)
+        void *closure
+    PyCFunction uhal_method_without_arguments(PyObject *kind, PyObject *method)
+    PyGetSetDef *uhal_computed_attribute(PyObject *kind, PyObject *attribute)
 
 
 cdef enum Offer:
@@ -36,7 +49,9 @@ cdef class _Exchange:
     cdef object is_negated         # torch's test for lazily negated memory, or None
     cdef PyCFunction test_signs    # the same in C, for a method without arguments; or null
     cdef bint has_gradients        # torch: an object may require gradients
+    cdef PyGetSetDef *gradients    # whether it does, computed in C; or null
     cdef bint is_immutable         # JAX: read-only memory, which DLPack does not report
+    cdef uint64_t numbered         # a bit for each device whose number the driver has confirmed
 
 
 cdef dict exchanges = {}
@@ -72,8 +87,12 @@ cdef _Exchange find_exchange(object kind):
             <uhal_dl_exchange *>PyCapsule_GetPointer(offered, b"dlpack_exchange_api")
         )
     found.is_negated = getattr(kind, "is_neg", None)
-    found.test_signs = uhal_method_without_arguments(<PyObject *>found.is_negated)
-    found.has_gradients = hasattr(kind, "requires_grad")
+    found.test_signs = uhal_method_without_arguments(
+        <PyObject *>kind, <PyObject *>found.is_negated
+    )
+    gradients = getattr(kind, "requires_grad", None)
+    found.has_gradients = gradients is not None
+    found.gradients = uhal_computed_attribute(<PyObject *>kind, <PyObject *>gradients)
     found.is_immutable = str(kind.__module__).partition(".")[0] in ("jax", "jaxlib")
     if str(kind.__module__).startswith("cuda.core") and hasattr(kind, "memory_resource"):
         found.offer = OFFERS_RAW_MEMORY
@@ -103,6 +122,27 @@ cdef inline int require_signs(_Exchange exchange, object value) except -1:
 cdef int refuse_signs() except -1:
     raise BufferError(
         "its memory has the opposite signs (torch's negative bit); give tensor.resolve_neg()"
+    )
+
+
+cdef inline int require_no_gradients(_Exchange exchange, object value) except -1:
+    """BufferError for a tensor with gradients, as of torch's own export."""
+    cdef PyObject *required
+    if exchange.gradients != NULL:
+        required = exchange.gradients.get(<PyObject *>value, exchange.gradients.closure)
+        if required == NULL:
+            return -1
+        Py_DECREF(<object>required)
+        if required == Py_False:
+            return 0
+    elif not exchange.has_gradients or not value.requires_grad:
+        return 0
+    return refuse_gradients()
+
+
+cdef int refuse_gradients() except -1:
+    raise BufferError(
+        "it requires gradients, which would miss what is computed here; give tensor.detach()"
     )
 
 
@@ -143,7 +183,8 @@ cdef int look_at_tensor(
     cdef uhal_dl_tensor tensor
     exchange.table.look(<void *>value, &tensor)
     require_signs(exchange, value)
-    require_device_of(context, &tensor)
+    require_no_gradients(exchange, value)
+    require_device_of(context, exchange, &tensor)
     require_element(slot, dtype_of(&tensor))
     contiguous_elements_of(&tensor)
     (<uint64_t *>out)[0] = <uint64_t><uintptr_t>tensor.data + tensor.byte_offset

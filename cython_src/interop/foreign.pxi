@@ -234,6 +234,7 @@ cdef DeviceBuffer import_array_interface_on(
             f"for the thread's or a handle, got {producer!r}"
         )
     if size:
+        require_aligned(pointer, dtype.itemsize)
         where = context.backend.pointer_device(pointer)
         if where is not None and where != context.ordinal:
             raise BufferError(

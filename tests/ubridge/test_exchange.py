@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 import re
 import warnings
@@ -58,6 +59,17 @@ def test_the_table_has_every_library_and_column() -> None:
 # -- tensors unlike their memory -----------------------------------------------------
 
 
+def test_unaligned_memory_is_refused_and_copied_by_asarray(
+    host: Device, rng: np.random.Generator
+) -> None:
+    values = rng.standard_normal(5).astype("f4")
+    unaligned = np.frombuffer(b"." + values.tobytes(), "f4", offset=1)
+    for take in (DeviceBuffer.from_dlpack, ub.from_dlpack):
+        with pytest.raises(BufferError, match="at a multiple of 4 bytes"):
+            take(unaligned)
+    assert (ub.asarray(unaligned).to_numpy() == values).all()
+
+
 class Negated:
     """Tensors like torch's with the negative bit: memory has the opposite signs."""
 
@@ -94,6 +106,21 @@ def test_signs_and_gradients_of_a_tensor_are_respected(host: Device) -> None:
     with pytest.raises(ArgumentTypeError, match=r"opposite signs .*resolve_neg"):
         exp[1, 32](4, 1, None, Negated(array), out)
     assert ub.from_dlpack(Negated(array, False)).sum().item() == 4
+
+
+def test_a_comparison_takes_no_other_librarys_elements(host: Device) -> None:
+    """`==` says False of what has no elements, and refuses what has them, as `+` does."""
+    x = ub.ones((4,))
+    for other in (Negated(np.ones(4, np.float32), False), DeviceBuffer.zeros(4, "f32")):
+        for compare in (operator.eq, operator.ne, operator.add):
+            with pytest.raises(ArgumentTypeError, match="expected a DeviceTensor or a number"):
+                compare(x, other)
+    assert (x == Negated) is False
+
+
+def test_the_advice_names_functions_that_are_no_operations(host: Device) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"ubridge\.isnan\(x\) computes on the device"):
+        np.isnan(ub.ones((4,)))
 
 
 def test_arrays_of_jax_are_read_only(host: Device) -> None:

@@ -315,6 +315,8 @@ def test_what_is_done_is_let_go_without_anybody_waiting(bench: Bench) -> None:
         ({"bits": 128}, "type code 2 with 128 bits"),
         ({"lanes": 4}, "expected one lane, got 4"),
         ({"strides": (ctypes.c_int64 * 1)(2)}, "C-contiguous"),
+        ({"byte_offset": 2}, "at a multiple of 4 bytes"),
+        ({"byte_offset": 1 << 63}, "offset within an address space"),
     ],
 )
 @cuda
@@ -418,6 +420,7 @@ def test_an_empty_array(bench: Bench) -> None:
         ({"stream": 0}, ArgumentValueError, "stream: expected None, 1 .* got 0"),
         ({"typestr": ">f4"}, BufferError, "byte order"),
         ({"typestr": "<c8"}, ArgumentTypeError, "dtype"),
+        ({"data": (4098, False)}, BufferError, "at a multiple of 4 bytes, got 0x1002"),
     ],
 )
 @cuda
@@ -441,6 +444,27 @@ def test_an_array_of_another_device_is_refused(
         DeviceBuffer.from_cuda_array_interface(array)
     monkeypatch.setattr(CudaDriver, "pointer_owner", 0)
     DeviceBuffer.from_cuda_array_interface(array)
+
+
+class FunctionWithGradients(FastTensor):
+    """Its attribute belongs to another type, so that it has no value here."""
+
+    requires_grad = type(lambda: None).__dict__["__defaults__"]
+
+
+class TensorWithGradients(FastTensor):
+    """An operand of an optimizer."""
+
+    requires_grad = True
+
+
+@cuda
+def test_a_launch_refuses_gradients(bench: Bench) -> None:
+    function = bench.function("const f32* x")
+    with pytest.raises(ArgumentTypeError, match=r"gradients, .*detach\(\)"):
+        function[1, 1](TensorWithGradients(bench.buffer()))
+    with pytest.raises(ArgumentTypeError, match="'__defaults__'"):
+        function[1, 1](FunctionWithGradients(bench.buffer()))
 
 
 class RenumberedTensor(Tensor):
@@ -484,6 +508,32 @@ def test_the_driver_tells_whose_memory_a_tensor_is(
     monkeypatch.setattr(CudaDriver, "pointer_owner", None)  # the driver does not know the owner
     with pytest.raises(BufferError, match=r"DLPack device \(2, 1\)"):
         DeviceBuffer.from_dlpack(tensor)
+
+
+class AskedTensor(Tensor):
+    """A type that no other test launches."""
+
+
+class AskedFastTensor(FastTensor):
+    """A type that no other test launches."""
+
+
+@pytest.mark.parametrize("kind", [AskedTensor, AskedFastTensor])
+@cuda
+def test_a_launch_asks_whose_memory_a_types_first_tensor_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    """A library's number may equal ours and mean another device; it means the same one later."""
+    tensor = kind(bench.buffer())
+    function = bench.function("const f32* x")
+    monkeypatch.setattr(CudaDriver, "pointer_owner", 1)
+    for _ in range(2):
+        with pytest.raises(ArgumentTypeError, match=r"memory is on counting:1 \(its library says"):
+            function[1, 1](tensor)
+    monkeypatch.setattr(CudaDriver, "pointer_owner", 0)
+    function[1, 1](tensor)
+    monkeypatch.setattr(CudaDriver, "pointer_owner", 1)
+    function[1, 1](tensor)
 
 
 CONSUMER = """
@@ -869,6 +919,11 @@ def test_torch_tensors_on_the_host(bench: Bench) -> None:
     assert passed(bench, (half,), "bf16* x") == [half.data_ptr()]
     taken = DeviceBuffer.from_dlpack(tensor)
     assert np.array_equal(taken.to_numpy(), np.arange(12, dtype="f4"))
+    with pytest.raises(ArgumentTypeError, match=r"gradients, .*detach\(\)"):
+        passed(bench, (torch.nn.Parameter(tensor), None))
+    assert passed(bench, (torch.nn.Parameter(tensor).detach(), None)) == [tensor.data_ptr(), 0]
+    with pytest.raises(BufferError, match=r"storage$"):
+        DeviceBuffer.from_dlpack(tensor.to_sparse())
 
 
 class Capsule(ctypes.Structure):

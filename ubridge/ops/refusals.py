@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -56,9 +57,13 @@ def refuse_ufunc(ufunc: Any, method: str, inputs: Sequence[Any]) -> NoReturn:
             "to the host"
         )
     advice = f"np.{name}(x.to_numpy()) computes on the host"
-    if ours in OPS and method == "__call__":
+    if ours in {*OPS, *_package().__all__} and method == "__call__":
         advice = f"ubridge.{ours}(x) computes on the device, {advice}"
     raise ArgumentTypeError(f"np.{name}: expected numpy arrays, got a DeviceTensor; {advice}")
+
+
+def _package() -> ModuleType:
+    return sys.modules[__name__.partition(".")[0]]
 
 
 _ASKING = (np.shape, np.ndim, np.size, np.iscomplexobj, np.isrealobj)
@@ -73,7 +78,7 @@ def of_numpy(kind: type, function: Any, given: tuple[Any, ...], settings: dict[s
     if function in _ASKING:
         return function.__wrapped__(*given, **settings)
     path = f"{function.__module__}.{function.__name__}".replace("numpy", "np", 1)
-    name, ours = function.__name__, sys.modules[__name__.partition(".")[0]]
+    name, ours = function.__name__, _package()
     advice = f"{path}(x.to_numpy()) computes on the host"
     if name in ours.__all__:
         advice = f"ubridge.{name}(x) computes on the device, {advice}"
