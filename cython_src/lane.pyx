@@ -36,6 +36,7 @@ cimport numpy as _cnumpy
 from uhal import dtypes as _dtypes
 from uhal import environment as _environment
 from uhal import errors as _errors
+from uhal import habits as _habits
 from uhal import records as _records
 
 include "native.pxi"
@@ -124,6 +125,7 @@ cdef class ProfileSession
 cdef class ProfiledDevice
 
 include "integers.pxi"
+include "habits.pxi"
 include "elements.pxi"
 include "profile/session.pxi"
 include "profile/device_times.pxi"
@@ -192,5 +194,6 @@ if hasattr(_sys, "_is_gil_enabled") and not _sys._is_gil_enabled():
         "uhal needs the GIL, and this Python was started with the GIL forced off. Leave out "
         "PYTHON_GIL=0 and -X gil=0."
     )
+refuse_names()
 if uhal_state_watch_forks() != 0:
     raise OSError("pthread_atfork failed")

@@ -158,6 +158,7 @@ cdef extern from "launch/vectorcall.h":
     Py_ssize_t PyVectorcall_NARGS(size_t flags)
     bint PyObject_TypeCheck(PyObject *object, PyTypeObject *type)
     void uhal_make_methods(object type)
+    int uhal_add_attributes(object type, dict attributes) except -1
     ctypedef PyObject *(*newfunc)(PyTypeObject *, PyObject *, PyObject *) except NULL
     void uhal_refuse_new(object type, newfunc refuse)
     bint PyType_IsSubtype(PyTypeObject *type, PyTypeObject *base)

@@ -8,10 +8,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import NoReturn
 
-
-def _each(table: dict[str, str]) -> dict[str, str]:
-    return {name: advice for names, advice in table.items() for name in names.split()}
-
+from uhal.habits import by_name
 
 _FUNCTIONS = (
     "argsort cos embedding exp flip floor gather gelu log log_softmax masked_fill matmul maximum "
@@ -19,7 +16,7 @@ _FUNCTIONS = (
     "where"
 )
 """Functions that are methods in PyTorch or numpy."""
-OF_MODULE = _each(
+OF_MODULE = by_name(
     {
         "Tensor ndarray to_gpu": "Write ubridge.array(values).",
         "asnumpy": "Write x.to_numpy().",
@@ -44,7 +41,7 @@ OF_MODULE = _each(
     }
 )
 """Names in the package `ubridge`."""
-OF_TENSOR = _each(
+OF_TENSOR = by_name(
     {
         "cpu get numpy": "Write x.to_numpy() for an array on the host.",
         "cuda xpu": 'Write x.to_device(name), such as "cuda:1".',
@@ -95,27 +92,6 @@ def refuse_name(package: str, name: str, methods: Iterable[str]) -> NoReturn:
     message = f"module {package!r} has no attribute {name!r}"
     message = f"{message}. {advice}" if advice else message
     raise AttributeError(message, name=name, obj=sys.modules[package])
-
-
-class Elsewhere:
-    """An attribute that a class and its objects lack, with advice.
-
-    Unlike `__getattr__`, it does not slow other attributes down. `hasattr` is False for both, so
-    that libraries which ask a class for a method of theirs are not misled.
-    """
-
-    def __init__(self, name: str, advice: str) -> None:
-        """`advice` is a sentence for the error."""
-        self.name = name
-        self.advice = advice
-
-    def __get__(self, instance: object, owner: type) -> Elsewhere:
-        message = f"{owner.__name__!r} object has no attribute {self.name!r}. {self.advice}"
-        raise AttributeError(message, name=self.name, obj=owner if instance is None else instance)
-
-    def __repr__(self) -> str:
-        # `help` shows it beside the attributes that exist.
-        return f"<absent: {self.advice}>"
 
 
 def refuse_calls(package: str) -> None:

@@ -41,7 +41,7 @@ from ubridge.definitions.elementwise import (
     SUBTRACT,
 )
 from ubridge.definitions.table import OPS
-from ubridge.habits import OF_TENSOR, Elsewhere
+from ubridge.habits import OF_TENSOR
 from ubridge.ops import choices, elementwise, logic, products, reductions, statistics, writing
 from ubridge.ops.engine import Value
 from ubridge.ops.indexing import assign, backwards, getitem, is_basic, selected
@@ -53,6 +53,7 @@ from ubridge.ops.strided import StridedTensor, indexed
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.habits import Elsewhere
 from uhal.interop import StreamLike
 
 

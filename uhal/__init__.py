@@ -111,10 +111,10 @@ if not TYPE_CHECKING:  # a type checker would take every name for an attribute
         """Refuse a missing name; a traceback adds a similar name."""
         import sys
 
-        from uhal._habits import ADVICE, OF_OTHERS
+        from uhal.habits import OF_MODULE, OF_OTHERS
 
         raise AttributeError(
-            f"module 'uhal' has no attribute {name!r} ({ADVICE.get(name, OF_OTHERS)})",
+            f"module 'uhal' has no attribute {name!r} ({OF_MODULE.get(name, OF_OTHERS)})",
             name=name,
             obj=sys.modules[__name__],
         )

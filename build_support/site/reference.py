@@ -24,7 +24,7 @@ from sphinx.pycode import ModuleAnalyzer
 from build_support.site import compiled
 from build_support.site.names import BLOCK, home, public_names, shown
 from build_support.site.signatures import written_signature
-from ubridge.habits import Elsewhere
+from uhal.habits import Elsewhere
 
 NAMES = Path("reference", "names")
 """Folder of the names' pages, in the folder of pages."""

@@ -83,7 +83,7 @@ cdef class Plan:
         """True once closed."""
         return self.state == PLAN_CLOSED
 
-    def slot(self, str name not None, value):
+    def slot(self, name, value):
         """Name a value that each replay can change.
 
         Call it during the capture, before the value's first use.
@@ -92,6 +92,8 @@ cdef class Plan:
         Launches that use the buffer, or a view of the buffer, follow the slot. A replay's buffer
         must have the same dtype and be at least as long.
         """
+        if not isinstance(name, str):
+            refuse_kind("slot, name", "a str", name, "The name is first: plan.slot(name, value).")
         return declare_slot(self, name, value)
 
     def replay(self, stream=None, **slots):

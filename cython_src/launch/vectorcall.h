@@ -25,6 +25,16 @@ static inline void uhal_make_methods(PyObject *type_object) {
     PyType_Modified(type);
 }
 
+/* Add attributes to an extension type, except names that it has. */
+static inline int uhal_add_attributes(PyObject *type_object, PyObject *attributes) {
+    PyTypeObject *type = (PyTypeObject *)type_object;
+    if (PyDict_Merge(type->tp_dict, attributes, 0) != 0) {
+        return -1;
+    }
+    PyType_Modified(type);
+    return 0;
+}
+
 /* Let only C make objects of a class: Python gets `refuse` in place of the class's own function. */
 static inline void uhal_refuse_new(PyObject *type_object, newfunc refuse) {
     PyTypeObject *type = (PyTypeObject *)type_object;

@@ -26,7 +26,8 @@ cdef class Event:
     cdef dict clock           # and the work before it there
     cdef object __weakref__
 
-    def __init__(self, flags=0, *, device=None):
+    def __init__(self, flags=0, *, device=None, **unknown):
+        refuse_keywords("Event", "flags, device", unknown)
         if self.context is not None:
             raise RuntimeError("an Event is initialised once")
         cdef Context context = context_for(type(self), device)
@@ -137,11 +138,13 @@ cdef class Event:
             note_completed(self.core, self.ticket)
         return True
 
-    def elapsed_since(self, Event start not None):
+    def elapsed_since(self, start):
         """Return the milliseconds from `start`'s mark to this event's mark.
 
         Both events must be recorded on this backend, with timing, and must be passed.
         """
+        if not isinstance(start, Event):
+            refuse_kind("elapsed_since", "an Event", start, "Pass the earlier event.")
         cdef float milliseconds = 0
         cdef Event event
         for role, event in (("start", start), ("end", self)):
@@ -149,7 +152,7 @@ cdef class Event:
             if event.context is not self.context:
                 raise _errors.InvalidHandleError(
                     "elapsed_since: expected two events of one device, got "
-                    f"{start.context.backend_name}:{start.context.ordinal} and "
+                    f"{(<Event>start).context.backend_name}:{(<Event>start).context.ordinal} and "
                     f"{self.context.backend_name}:{self.context.ordinal}"
                 )
             refuse_captured_event(event, "Event.elapsed_since")
@@ -165,7 +168,9 @@ cdef class Event:
                 raise _errors.ArgumentValueError(
                     f"elapsed_since: the {role} event is still pending; synchronize it first"
                 )
-        native_event_elapsed(self.context, &milliseconds, start.handle_, self.handle_)
+        native_event_elapsed(
+            self.context, &milliseconds, (<Event>start).handle_, self.handle_
+        )
         return milliseconds
 
     def close(self):

@@ -22,7 +22,8 @@ cdef class Stream:
     cdef object owner
     cdef object __weakref__
 
-    def __init__(self, flags=0, priority=0, *, device=None):
+    def __init__(self, flags=0, priority=0, *, device=None, **unknown):
+        refuse_keywords("Stream", "flags, priority, device", unknown)
         if self.core is not None:
             raise RuntimeError("a Stream is initialised once")
         cdef Context context = context_for(type(self), device)
@@ -158,34 +159,39 @@ cdef class Stream:
         require_running(self.context, self.core, "Stream.query", "nothing runs")
         return core_is_idle(self.context, self.core)
 
-    def wait_event(self, Event event not None):
+    def wait_event(self, event):
         """Order later work of this stream behind `event`.
 
         The host does not wait.
         """
+        if not isinstance(event, Event):
+            refuse_kind("wait_event", "an Event", event, "A stream's is stream.record_event().")
+        cdef Event awaited = <Event>event
         require_stream(self.context, self.core)
-        require_event(event)
-        if event.captured is not None or self.core.state.word & UHAL_STATE_CAPTURING:
-            wait_captured(self, event)
+        require_event(awaited)
+        if awaited.captured is not None or self.core.state.word & UHAL_STATE_CAPTURING:
+            wait_captured(self, awaited)
             return
         require_running(self.context, self.core, "Stream.wait_event", "an event outside")
-        if event.context is not self.context:
-            if event.context.backend_name != self.context.backend_name:
+        if awaited.context is not self.context:
+            if awaited.context.backend_name != self.context.backend_name:
                 raise _errors.InvalidHandleError(
                     f"wait_event: expected an event of {self.context.backend_name}, got one of "
-                    f"{event.context.backend_name}. Call event.synchronize() instead."
+                    f"{awaited.context.backend_name}. Call event.synchronize() instead."
                 )
-        native_stream_wait_event(self.context, self.core.handle, event.handle_, 0)
-        if event.context is self.context:
-            if event.moment is not None and event.core is not self.core:
-                take_on_reports(self.core, event.core, event.moment, event.follows)
+        native_stream_wait_event(self.context, self.core.handle, awaited.handle_, 0)
+        if awaited.context is self.context:
+            if awaited.moment is not None and awaited.core is not self.core:
+                take_on_reports(self.core, awaited.core, awaited.moment, awaited.follows)
         self.core.ticket += 1
 
-    def record_event(self, Event event=None):
+    def record_event(self, event=None):
         """Record `event`, or a new one, behind the stream's work.
 
         Returns the event.
         """
+        if event is not None and not isinstance(event, Event):
+            refuse_kind("record_event", "an Event", event, "Without one, a new Event is recorded.")
         require_stream(self.context, self.core)
         if event is None:
             event = Event(device=device_of(self.context))
@@ -242,6 +248,8 @@ cdef class Stream:
         Raises CaptureError when the stream is being captured already, NotSupportedError where the
         driver has no graphs.
         """
+        if name is not None and not isinstance(name, str):
+            refuse_kind("capture, name", "a str", name, "It is for messages.")
         require_stream(self.context, self.core)
         return Capture(self, name)
 

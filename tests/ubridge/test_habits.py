@@ -15,8 +15,8 @@ import uhal
 from tests.unit.test_first_day import answer
 from ubridge.habits import OF_MODULE, OF_TENSOR
 from ubridge.models import Model
-from uhal import Device, DeviceBuffer, Stream
-from uhal._habits import ADVICE
+from uhal import Device, DeviceBuffer, Event, EventFlags, Function, Stream, StreamFlags, habits
+from uhal.dtypes import DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 GOLDEN = Path(__file__).with_name("habits.txt")
@@ -41,6 +41,27 @@ uhal.cuda.jit(print)
 uhal.mem_alloc(100)
 uhal.to_device(array)
 uhal.synchronize()
+x.buffer.get()
+x.buffer.shape
+x.buffer.fill(0)
+x.buffer.ptr
+x.buffer.astype("f64")
+stream.wait(stream)
+stream.wait_event(stream)
+stream.record_event(array)
+stream.wait_stream(stream)
+stream.begin_capture()
+stream.capture(5)
+stream.is_capturing
+uhal.Stream(non_blocking=True)
+uhal.Stream(high_priority=True)
+uhal.Event(enable_timing=True)
+uhal.Event().elapsed_time(uhal.Event())
+uhal.Event().elapsed_since(0)
+uhal.Device().use()
+uhal.Device().compute
+relu.prepare("Pi")
+relu.launch(1, 8)
 x.cpu()
 x.numpy()
 x.get()
@@ -54,6 +75,9 @@ x.clone()
 x.detach()
 x.add_(1)
 x.exp()
+-(x > 1)
+ub.negative(x > 1)
+ub.sign(x > 1)
 x.data_ptr()
 x.sum(dim=1)
 x.mean(1, keepdim=True)
@@ -115,20 +139,42 @@ def test_names_with_advice_are_absent(host: Device) -> None:
             getattr(x, name)
         assert advice in str(caught.value) and caught.value.name == name
     assert not any(hasattr(ub, name) for name in OF_MODULE)
-    assert not any(hasattr(uhal, name) for name in ADVICE)
+    assert not any(hasattr(uhal, name) for name in habits.OF_MODULE)
     assert not hasattr(ub, "relue") and not hasattr(ub, "__wrapped__")
 
 
+def test_names_with_advice_are_absent_from_compiled_classes(host: Device) -> None:
+    kernel = ub.load_module("activation").get_function("activationf32")
+    objects: list[tuple[Any, dict[str, str]]] = [
+        *((DeviceBuffer.zeros(3, "f32"), habits.OF_BUFFER), (Stream(), habits.OF_STREAM)),
+        *((Event(), habits.OF_EVENT), (host, habits.OF_DEVICE), (kernel, habits.OF_FUNCTION)),
+    ]
+    for one, table in objects:
+        for name, advice in table.items():
+            assert not hasattr(one, name) and not hasattr(type(one), name), name
+            assert name not in dir(one)
+            with pytest.raises(AttributeError, match=re.escape(advice)):
+                getattr(one, name)
+        assert "close" in dir(one) or isinstance(one, Function)
+        with pytest.raises(AttributeError):
+            getattr(one, "no_such_name")  # noqa: B009
+
+
 def test_advice_names_what_exists() -> None:
-    """Each `ubridge.name` and `x.name` of the advice can be called as written."""
-    for advice in (*OF_MODULE.values(), *OF_TENSOR.values()):
+    """Each `ubridge.name`, `x.name` and the like of the advice can be called as written."""
+    tables = [OF_MODULE, OF_TENSOR, habits.OF_BUFFER, habits.OF_STREAM, habits.OF_EVENT]
+    tables += [habits.OF_DEVICE, habits.OF_FUNCTION, habits.KEYWORDS]
+    owners = {"ubridge": ub, "uhal": uhal, "x": ub.DeviceTensor, "buffer": DeviceBuffer}
+    owners |= {"stream": Stream, "event": Event, "end": Event, "device": Device}
+    owners |= {one.__name__: one for one in (DeviceBuffer, Stream, StreamFlags, EventFlags)}
+    for advice in (advice for table in tables for advice in table.values()):
         for word in advice.replace("(", " ").replace(",", " ").replace(".T.", ".T").split():
             owner, dot, name = word.rstrip(".:)").partition(".")
-            owners = {"ubridge": ub, "uhal": uhal, "x": ub.DeviceTensor}
             if dot and owner in owners:
                 found = owners[owner]
                 for part in name.split("."):
-                    found = DeviceBuffer if part == "buffer" else getattr(found, part)
+                    typed = {"buffer": DeviceBuffer, "dtype": DType}
+                    found = typed.get(part) or getattr(found, part)
 
 
 @pytest.mark.parametrize("call", [ub.var, ub.std])

@@ -16,10 +16,10 @@ from ubridge.graph.json import leaf_names, load, save
 from ubridge.graph.plan import GraphPlan
 from ubridge.graph.running import RunnableGraph
 from ubridge.graph.text import dot_of, text_of
-from ubridge.habits import Elsewhere
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Stream
 from uhal.device import DeviceLike
+from uhal.habits import Elsewhere
 
 _RUN = "Write ubridge.execute_graph(graph), or graph.instantiate(stream).replay()."
 

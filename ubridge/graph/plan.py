@@ -15,7 +15,6 @@ from ubridge.graph.calls import with_values
 from ubridge.graph.dry_run import DryRun, naming
 from ubridge.graph.ops import Node
 from ubridge.graph.running import RunnableGraph, execute_graph
-from ubridge.habits import Elsewhere
 from ubridge.ops.strided import bytes_of_booleans
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Plan, Stream
@@ -26,6 +25,7 @@ from uhal.errors import (
     DeviceError,
     NotFoundError,
 )
+from uhal.habits import Elsewhere
 from uhal.interop import StreamLike
 
 

@@ -81,6 +81,8 @@ _OF_WHOLE_NUMBERS = (
     BITWISE_RIGHT_SHIFT,
 )
 """Operations that numpy computes in i8 for booleans."""
+_OF_NUMBERS = (NEGATIVE, SIGN)
+"""Operations on one tensor that numpy refuses for booleans."""
 
 
 def plan_unary(op: Op, x: Value, parameter: float | None = None) -> Value:
@@ -91,6 +93,11 @@ def plan_unary(op: Op, x: Value, parameter: float | None = None) -> Value:
     if not hasattr(x, "_layout"):
         require_tensors(op.name, x)
     if _becomes_f64(op, x._dtype):
+        if x._dtype is bool_ and op in _OF_NUMBERS:
+            raise ArgumentTypeError(
+                f"{op.name}: expected numbers, got booleans. Write ~x for their opposites, or "
+                'x.astype("i32") for numbers.'
+            )
         x = plan_conversion(x, f64)
     elif x._dtype is u64:
         return _plan_unary_of_u64(op, x)
