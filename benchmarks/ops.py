@@ -293,7 +293,7 @@ def _checksum(library: Library, result: Any) -> float:
     try:
         return float(np.abs(library.to_numpy(result).astype(np.float64)).sum())
     except (AttributeError, TypeError, ValueError):
-        return float("nan")  # no numbers, a capsule for example
+        return float("nan")  # the result is no number: a capsule, for example
 
 
 def elements(case: Case) -> int:

@@ -55,7 +55,7 @@ class Result:
     """All results of a run of the benchmark."""
 
     timings: dict[tuple[Case, str], Timing] = field(default_factory=dict)
-    """By case and library."""
+    """Times by case and library."""
     gaps: dict[tuple[Case, str], str] = field(default_factory=dict)
     """Reasons why a library has no time."""
     versions: dict[str, str] = field(default_factory=dict)

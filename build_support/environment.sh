@@ -1,11 +1,11 @@
 #!/bin/sh
-# Brings .venv to where uhal runs from it: environment, build requirements, compiled parts, uhal.
+# Makes or updates .venv: environment, build requirements, compiled parts, uhal.
 #
 #   environment.sh PYTHON ORIGIN [EXTRA…]
 #
-# ORIGIN is make's word for where PYTHON came from: a Python the user named replaces a .venv of
-# another version, make's own default does not. Each EXTRA is one of pyproject.toml's.
-# Run again it does only what is left to do.
+# ORIGIN is make's word for the source of PYTHON. A Python that the user named replaces a .venv of
+# another version; make's default does not. Each EXTRA is an extra of pyproject.toml.
+# A second run does only the remaining work.
 set -eu
 
 cd "$(dirname "$0")/.."

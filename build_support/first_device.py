@@ -44,7 +44,7 @@ class Step:
     name: str
     arguments: tuple[str, ...]
     seconds: int
-    """At most."""
+    """Time limit of the program."""
     needs: str = ""
     """Required module; the step is skipped without it."""
     smoke: tuple[str, ...] = ()

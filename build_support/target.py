@@ -31,7 +31,7 @@ said["includes"] = [sysconfig.get_path(name) for name in ("include", "platinclud
 print(json.dumps(said))
 """
 OLDEST_GLIBC = "2.28"
-"""The glibc zig links against: RHEL 8's, the oldest with `manylinux` images."""
+"""The glibc that zig links against. RHEL 8 has it, the oldest system with `manylinux` images."""
 # zig links its C++ library, with debug symbols, into every file.
 _WITHOUT_SYMBOLS = ("-Wl,-s",)
 # zig's -march names a CPU; the triple means the architecture's baseline CPU.

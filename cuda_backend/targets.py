@@ -61,7 +61,7 @@ class Target:
 
     capability: Version
     suffix: str
-    """`a`: exactly this capability; `f`: its family; empty: PTX for it and later capabilities."""
+    """`a`: this capability only; `f`: its family; empty: PTX also for later capabilities."""
 
     @classmethod
     def parse(cls, text: str) -> Target:

@@ -144,7 +144,7 @@ def reshape(
 
 
 def _plan_repeat(x: Value, repeats: int, axis: int | None = None) -> Value | None:
-    """Plan a copy with each element of an axis several times; `None` for several numbers."""
+    """Plan `repeat` with one number of repeats; `None` if each element has its own number."""
     if type(repeats) is not int:
         return None
     require_tensors("repeat", x)

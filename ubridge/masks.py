@@ -1,4 +1,4 @@
-"""`MaskCache`: additive masks of attention over parts of queries and keys, made once."""
+"""`MaskCache` keeps additive masks of attention for parts of the queries and keys."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class MaskCache:
     """Masks for `ubridge.attention`, kept by their shape and offset. One thread may use it.
 
     A query of a part sees the keys up to its own position. With a `window` a query sees only that
-    many keys, of which its own is the last. With `sinks` it also sees the first keys. Parts with
-    equal lengths and distances share a mask. The least recently used masks go first.
+    many keys, up to its own. With `sinks` it also sees the first keys. Parts with equal lengths and
+    distances share a mask. The least recently used masks go first.
     """
 
     def __init__(

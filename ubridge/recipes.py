@@ -46,7 +46,7 @@ _FILE_TYPES = {
 _OUTPUTS = {"Q3_K_M": "q4_K", "Q3_K_L": "q5_K"}
 """Formats of attention's output."""
 _OUTPUTS_OF_EIGHT = dict.fromkeys(("Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M"), "q5_K")
-"""The same in models of eight experts."""
+"""Formats of attention's output in models of eight experts."""
 
 
 @dataclass(frozen=True)

@@ -384,7 +384,7 @@ class Backend(ABC):
 
     def _refuse_graphs(self) -> NoReturn:
         raise NotSupportedError(
-            f"{self.name}: launches cannot be captured into a graph; make them one by one",
+            f"{self.name}: launches cannot be captured into a graph. Launch without a capture.",
             backend=self.name,
         )
 

@@ -106,12 +106,12 @@ UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
         },
     },
 }
-"""By backend."""
+"""Reasons of gaps, by backend and by patterns of tests' names."""
 
 UNSUPPORTED_FIXTURES: Mapping[str, Mapping[str, str]] = {
     "webgpu": {"gate": "a kernel sees only the host's writes before its launch"},
 }
-"""By backend, fixtures that cannot be made."""
+"""Fixtures that cannot be made, by backend."""
 
 
 @dataclass(frozen=True)

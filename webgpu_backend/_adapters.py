@@ -13,7 +13,7 @@ from webgpu_backend._library import header
 from webgpu_backend._runtime import runtime_header
 
 SOFTWARE_VARIABLE = "UHAL_WEBGPU_SOFTWARE"
-"""With `1`, adapters on this machine's CPUs are used, too."""
+"""The value `1` also allows adapters on this machine's CPUs."""
 
 _INTERFACES = {
     "WGPUBackendType_D3D12": "Direct3D 12",

@@ -1,7 +1,7 @@
 /* The call site of the current launch: the caller's code object and instruction offset.
  *
- * A frame object is never made or kept: it would keep the caller's locals alive, and so buffers
- * that a function no longer needs.
+ * No frame object is made: it would keep the caller's locals alive, with buffers that the caller no
+ * longer needs.
  */
 #ifndef UHAL_CALLSITE_H
 #define UHAL_CALLSITE_H

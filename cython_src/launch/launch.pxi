@@ -56,7 +56,7 @@ cdef int launch_checked(
 
 
 cdef int make_room(Function function, Packed *packed) except -1:
-    """Allocate memory for the arguments of a kernel with very many."""
+    """Allocate memory for the arguments of a kernel with very many parameters."""
     packed.memory = malloc(function.packed_bytes + 2 * function.count * sizeof(void *))
     if packed.memory == NULL:
         raise MemoryError

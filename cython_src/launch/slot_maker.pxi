@@ -1,6 +1,5 @@
-# Objects of Python classes with slots, made in one call. Every result is such an object. Python
-# itself would need a call, and a look-up and a store for each slot: that is slow beside kernels of
-# few elements.
+# Objects of Python classes with slots, made in one call. Every result is such an object. In Python
+# the call, and a look-up and a store for each slot, would take longer than a small kernel.
 
 cdef enum:
     MOST_SLOTS = 8

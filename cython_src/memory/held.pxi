@@ -51,7 +51,7 @@ cdef HeldMemory lent_memory(DeviceBuffer buffer):
 
 
 cdef int reclaim_lent(Context context, bint wait) except -1:
-    """Release memory lent to other devices' streams; `wait`: after a wait."""
+    """Release memory lent to other devices' streams. With `wait`, first wait for their work."""
     cdef Context other
     cdef StreamCore core
     if not context.pool.lent:

@@ -34,7 +34,7 @@ cdef int fill_bytes(Context context, uint64_t address, int value, size_t count) 
 
 
 cdef int release_waiting(Context context) except -1:
-    """Free blocks of the direct modes whose work is done."""
+    """In the direct modes, free the blocks whose work is done."""
     cdef Pool pool = context.pool
     cdef Block block
     cdef list waiting = pool.waiting

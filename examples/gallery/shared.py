@@ -19,7 +19,7 @@ HEADERS = Path(uhal.__file__).parent / "include"
 COLOURS = np.array(
     [(8, 12, 40), (34, 62, 130), (48, 140, 160), (120, 200, 140), (250, 222, 130), (255, 250, 235)]
 )
-"""From the smallest value to the largest."""
+"""Colours from the smallest value to the largest."""
 
 
 def options(summary: str | None, name: str) -> argparse.Namespace:

@@ -46,7 +46,7 @@ class ImageFile {
 
     ImageFile(const ImageFile &) = delete;
 
-    // Returns whether a debugger needs the file, which then stays as long as the library.
+    // Returns whether a debugger needs the file. If so, the file stays as long as the library.
     bool debugged() const { return debugged_; }
 
     bool write_all(const void *image, size_t bytes) {

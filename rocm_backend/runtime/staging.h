@@ -1,5 +1,5 @@
-/* Pinned memory that pageable bytes pass through, in pieces of two sizes that are used again. Any
- * thread may call everything.
+/* Reusable pieces of pinned memory, of two sizes, for copies of pageable memory. Any thread may
+ * call everything.
  */
 #ifndef UHAL_HSA_STAGING_H
 #define UHAL_HSA_STAGING_H

@@ -23,7 +23,7 @@ CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes, s
     return CUDA_SUCCESS;
 }
 
-// Copies as much of a list of nodes as fits, and the data of their dependencies.
+// Copies the first `*count` nodes of a list, and the data of their dependencies.
 CUresult list_nodes(const std::vector<CUgraphNode> &found, CUgraphNode *nodes,
                     CUgraphEdgeData *edges, size_t *count) {
     if (nodes == nullptr && edges != nullptr) {

@@ -1,4 +1,4 @@
-// Waits for words of memory and writes of them, for streams and graph nodes.
+// Operations of streams and graph nodes that wait for a word of memory or write a word.
 #pragma once
 
 #include "operations.h"

@@ -134,7 +134,7 @@ def extract_field(e: Emitter, i: Instruction) -> None:
     kind = i.type
     value = widened(e, e.read(i.operands[1], kind), kind, 128)
     start, length = (_byte(e, one) for one in i.operands[2:4])
-    # In 128 bits no field of at most 255 + 255 bits needs care beyond clamping.
+    # The value has 128 bits, so clamping the start and the length is enough.
     start = e.call("i128", "llvm.umin.i128", f"i128 {start}", "i128 127")
     length = e.call("i128", "llvm.umin.i128", f"i128 {length}", "i128 64")
     moved = e.value(f"{'ashr' if kind.is_signed else 'lshr'} i128 {value}, {start}")

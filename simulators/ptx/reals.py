@@ -10,7 +10,7 @@ class Reals(Writer):
     """Adds conversions between bits and values."""
 
     def to_real(self, bits: str, kind: PtxType, *, flush: bool = False) -> str:
-        """Bits of a type as a value to compute with."""
+        """Convert a type's bits to an LLVM value for arithmetic."""
         if kind.name == "f16":
             half = self.value(f"bitcast i16 {bits} to half")
             return self.value(f"fpext half {half} to float")
@@ -30,7 +30,7 @@ class Reals(Writer):
         return self.value(f"select i1 {tiny}, i32 {sign}, i32 {bits}")
 
     def from_real(self, value: str, kind: PtxType, *, flush: bool = False) -> str:
-        """A computed value as bits of a type, rounded to nearest even."""
+        """Convert a computed value to a type's bits, rounded to nearest even."""
         if kind.name == "f16":
             half = self.value(f"fptrunc float {value} to half")
             return self.value(f"bitcast half {half} to i16")

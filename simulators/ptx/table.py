@@ -39,7 +39,7 @@ class InstructionRow:
 
 
 ROWS: dict[str, InstructionRow] = {}
-"""By the keys of the product's table."""
+"""Instructions by the keys of the product's table."""
 
 
 def instruction(*keys: str, suspends: bool = False) -> Callable[[Handler], Handler]:

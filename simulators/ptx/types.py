@@ -71,7 +71,7 @@ def _all_types() -> dict[str, PtxType]:
 
 
 TYPES = _all_types()
-"""By name, without the dot."""
+"""Types by name, without the dot."""
 
 PRED = TYPES["pred"]
 B16 = TYPES["b16"]

@@ -209,7 +209,7 @@ def _digits(part: Part, count: int) -> str:
 
 
 def _chosen(operand: Operand | None, count: int, default: int) -> list[int]:
-    """For each part of the result, the index of its source part; lowest part first."""
+    """Indices of source parts, one for each part of the result; lowest part first."""
     if not isinstance(operand, Part):
         return [default * count + index for index in range(count)]
     numbers = [int(digit) for digit in reversed(_digits(operand, count))]

@@ -11,7 +11,8 @@ namespace {
 using sim::Settings;
 
 constexpr unsigned most_devices = 16;
-// Large enough for tests, and small enough to be exhausted quickly. Pages count when touched.
+// Large enough for tests, and small enough to be exhausted quickly. The system allocates a page at
+// its first access.
 constexpr uint64_t default_memory = uint64_t{4} << 30;
 
 } // namespace

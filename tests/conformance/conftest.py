@@ -15,7 +15,7 @@ from uhal_conformance.row import DeviceRow
 __all__ = ["basic", "device", "folder", "gate", "image", "row"]
 
 DRAWN_PART = 1 / 3
-"""Share of a test's cases on a prepared row, which is simulated or compiles at run time."""
+"""Share of a test's cases that runs on rows with `prepare`: simulated or compiled at run time."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -62,7 +62,7 @@ class Strided:
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    """In elements."""
+    """Strides in elements."""
 
     @property
     def values(self) -> Array:

@@ -1,7 +1,7 @@
 """Every integer parameter of a public function accepts numpy's ints and refuses extremes by name.
 
-The tests find the parameters in the signatures. A parameter that no call below passes fails the
-first test.
+The tests find the parameters in the signatures. The first test fails if no call below passes a
+parameter.
 """
 
 from __future__ import annotations

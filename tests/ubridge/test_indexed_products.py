@@ -47,7 +47,7 @@ def near(got: Array, x: Array, chosen: Array, dtype: str) -> None:
 def test_every_format_and_type_on_the_host(
     host: Device, rng: np.random.Generator, name: str
 ) -> None:
-    """Test both forms of the kernel: with many products of a weight it unpacks the rows."""
+    """Test both forms of the kernel: one unpacks the rows, for weights of many products."""
     for dtype in ROUNDING:
         experts, rows = int(rng.integers(1, 5)), int(rng.integers(1, 80))
         columns = FORMATS[name].elements * int(rng.integers(1, 4))

@@ -25,7 +25,7 @@ struct Extent {
 };
 
 static Extent block_index, block_extent, grid_extent, work_item;
-static uint32_t number, count; // of the work-item that runs, and of them all
+static uint32_t number, count; // the running work-item's number; the count of all work-items
 static std::vector<uint32_t> words;
 
 static ucontext_t scheduler;

@@ -110,7 +110,7 @@ class AskingDriver(PatientDriver):
         self.interrupt_in_c(True)
 
     def let_go(self) -> None:
-        """Let waits end when the work ends."""
+        """Stop interrupting waits, so that they end with the work."""
         self.interrupt_in_c(False)
 
 

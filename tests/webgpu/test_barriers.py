@@ -104,7 +104,7 @@ def test_an_exchange_of_lanes_has_one_barrier(device: Device, image: bytes, x: N
 
 @pytest.mark.parametrize("rounds", [1, 2, 7])
 def test_exchanges_in_a_loop(device: Device, image: bytes, x: Numbers, rounds: int) -> None:
-    """One exchange a round: the arrays' turns differ between the rounds."""
+    """Each round has one exchange, so odd and even rounds use different arrays."""
     expected, place = x.copy(), np.arange(BLOCK, dtype="u4")
     for one in range(rounds):
         expected = 3 * expected + expected[place // 32 * 32 + 31 - one] + place

@@ -123,7 +123,7 @@ def test_builtins_that_are_left_to_the_driver_are_correctly_rounded(
         for _ in range(2)
     )
     x *= rng.choice(np.array([-1, 1], "f4"), count)
-    # Half of the sums cancel all but the product's rounding error.
+    # In half of the sums, only the rounding error of the product remains.
     apart = rng.standard_normal(count).astype("f4") * abs(x * y)
     z = np.where(np.arange(count) % 2 == 0, -(x * y), apart)
     given = [DeviceBuffer.from_numpy(one) for one in (x, y, z)]

@@ -76,7 +76,7 @@ _ROWS = (
 # fmt: on
 
 FORMATS: Mapping[str, BlockFormat] = {row[0]: BlockFormat(*row) for row in _ROWS}
-"""By name."""
+"""Formats by name."""
 _BY_LOWER = {name.lower(): format for name, format in FORMATS.items()}
 
 

@@ -1,7 +1,7 @@
 """Operations over the ranks of a group.
 
 They are not in the table of operations: a question needs a communicator, which belongs to this
-process. So a question holds its work, graphs record it, and files refuse it by name.
+process. So a question holds the communicator's work. Graphs record the work; files refuse it.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _multiplied(question: Question) -> Shape:
 
 
 def _lines(question: Question) -> Shape:
-    """Three axes, of which operations go along the second one."""
+    """Three axes; operations go along the second axis."""
     (x,) = shapes(question)
     require(len(x) == 3, f"{question.op.name}: expected three axes, got {x}")
     return x

@@ -54,7 +54,7 @@ Bounds: TypeAlias = dict[str, tuple[int, str]]
 def bounds_of(
     entries: Collection[TensorEntry], counts: Iterable[str], lengths: Iterable[str] = ()
 ) -> Bounds:
-    """Return upper bounds of declared numbers, from the tensors in the files.
+    """Return upper bounds of a configuration's numbers, from the files' tensors.
 
     Values named in `counts` count things with a tensor each; values named in `lengths` are axes of
     tensors.

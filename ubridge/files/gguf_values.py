@@ -139,7 +139,7 @@ class Reader:
         return [self.value(inner, what) for _ in range(count)]
 
     def _texts(self, count: int) -> list[str]:
-        """Read many texts, as `text` reads one; vocabularies have hundreds of thousands."""
+        """Read many texts, as `text` does: vocabularies have hundreds of thousands of tokens."""
         unpack, memory, at = _U64.unpack_from, self.file.memory, self.position
         found = []
         for _ in range(count):

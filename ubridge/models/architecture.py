@@ -16,7 +16,7 @@ from ubridge.models.positions import Rope
 
 @dataclass(frozen=True)
 class Experts:
-    """A layer's experts: gated MLPs, of which a router chooses some for each token."""
+    """A layer's experts: gated MLPs. A router chooses some of them for each token."""
 
     count: int
     used: int

@@ -92,7 +92,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "layer_norm_epsilon": 1e-5,
     },
 }
-"""By architecture, the `config.json` of a tiny model."""
+"""Contents of `config.json` for a tiny model, by architecture."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ubridge.files.settings import Settings
 Angles = npt.NDArray[np.float32]
 
 MOST, MOST_BASE = 1e6, 1e18
-"""No model has factors or bases above this bound; powers of larger ones do not fit an f32."""
+"""No model has larger factors or bases; powers of larger numbers do not fit an f32."""
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 

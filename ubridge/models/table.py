@@ -336,7 +336,7 @@ ROWS: Mapping[str, ArchitectureRow] = {
         gguf_windows=True,
     ),
 }
-"""By `model_type` of `config.json`. Yi is `llama`."""
+"""Models by `model_type` of `config.json`. Yi is `llama`."""
 
 _SPELLED = {
     "hidden_size": "hidden_size n_embd n_embed",

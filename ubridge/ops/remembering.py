@@ -289,7 +289,7 @@ def remembered_creation(
     `asks` has an executor as its first parameter. Its other parameters are the function's, except
     `device` and `stream`. It returns `None` for tensors that only the function makes. It may raise
     for wrong arguments; the function then raises its own error. With `of_arrays` the first argument
-    is an array, of which the creation depends on dtype and shape only.
+    is an array, and the creation depends only on its dtype and shape.
     """
     settings = [*inspect.signature(asks).parameters][1:]
 

@@ -1,7 +1,7 @@
 """The engine of GPUs and GCUs: NCCL, and libraries with its functions.
 
 ECCL's names have another prefix. `LIBRARIES` has the differences; `nccl_abi.h` declares the
-functions of NCCL 2.14, of which ECCL lacks some. The symbols and the version of a library show
+functions of NCCL 2.14. ECCL lacks some of them. The symbols and the version of a library show
 which calls are missing; these are refused before a call.
 """
 

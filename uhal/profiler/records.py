@@ -57,13 +57,13 @@ class Records:
     rows: Columns
     """Events in the order of their begin, without refused calls."""
     subjects: Sequence[Kernel | str]
-    """By `what`: kernels, and the names of other work."""
+    """Kernels, and the names of other work, by index `what` of a row."""
     ranges: Sequence[tuple[int, str]]
-    """By `range`: (number of the enclosing range, name); 0 is outside of any range."""
+    """Pairs (enclosing range, name), by index `range` of a row; 0 is outside of any range."""
     lines: Sequence[str]
-    """By `line`: `file.py:line`."""
+    """Texts `file.py:line`, by index `line` of a row."""
     devices: Sequence[Watched]
-    """By `device`."""
+    """Devices, by index `device` of a row."""
     threads: dict[int, str]
     """Names of the threads that still exist, by thread id."""
     duration: int

@@ -52,7 +52,7 @@ NVIDIA = {
     100: Processor(64, 32, 65536, 228 << 10),
     120: Processor(48, 24, 65536, 100 << 10),
 }
-"""By compute capability: CUDA Programming Guide, "Technical Specifications"."""
+"""Limits by compute capability, from "Technical Specifications" of the CUDA Programming Guide."""
 
 _CDNA = Processor(32, 32, 512, 64 << 10, granule=8, reserved=0)
 _RDNA2 = Processor(64, 64, 1024, 128 << 10, granule=16, reserved=0)
@@ -65,7 +65,7 @@ AMD = {
     "gfx110": _RDNA3,
     "gfx120": _RDNA3,
 }
-"""By the beginning of the target's name: LLVM's AMDGPUBaseInfo.cpp. RDNA in waves of 32."""
+"""Limits by the start of a target's name, from LLVM's AMDGPUBaseInfo.cpp. RDNA: waves of 32."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,10 @@ class Aggregates(Arithmetic):
     """Instructions whose operands or results have parts."""
 
     def define(self, result: int, text: str, kind: Kind) -> str:
-        """Return a statement that names a scalar; a variable if another block uses it."""
+        """Return a statement that gives a scalar a name.
+
+        The name is a variable if another block uses the scalar.
+        """
         if result not in self.analysis.crossing:
             return f"let v{result} = {text};"
         wide = self.is_wide(result) or kind != I64

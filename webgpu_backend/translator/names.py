@@ -156,7 +156,7 @@ class Names:
         """Return the one root of a pointer."""
         roots = self.analysis.roots.get(value, frozenset())
         if len(roots) != 1:
-            refuse("a pointer that is read from memory, of which nothing is known")
+            refuse("a pointer that is read from memory, whose target is unknown")
         (root,) = roots
         return root
 
@@ -164,7 +164,7 @@ class Names:
         """Return the roots of a pointer that have memory; none for a constant null pointer."""
         found = sorted(self.analysis.roots.get(value, frozenset()))
         if not found:
-            refuse("a pointer of which nothing is known")
+            refuse("a pointer whose target is unknown")
         return [root for root in found if root.tag != "null"]
 
     def root_name(self, root: Root) -> str:

@@ -81,7 +81,7 @@ class Pointers(Aggregates):
             return
         if kind.tag == "pointer":
             if self._beginning(pointer) != self.only_root(result).id:
-                refuse("a pointer that is read from memory, of which nothing is known")
+                refuse("a pointer that is read from memory, whose target is unknown")
             return
         roots = self._roots_here(pointer)
         offset, aligned = self.offset(pointer), self.alignment(words, 4)

@@ -22,7 +22,7 @@ template <class T> T sum(const T *row, u64 columns) {
     return T(total);
 }
 
-/* Index of the first element that no other element precedes. */
+/* Index of the best element: `before` puts no other element before it. The first of equals. */
 template <class T, class Before> u32 best(const T *row, u64 columns, const Before &before) {
     u64 found = 0;
     for (u64 i = 1; i < columns; ++i) {

@@ -183,7 +183,7 @@ def test_quantized_experts_of_mlx_have_their_values(
 def test_experts_may_differ_in_kind(
     host: Device, tmp_path: Path, rng: np.random.Generator, seed: int
 ) -> None:
-    """A scale that is no number of f16 makes one expert dense, and so its layer's others."""
+    """A scale that f16 cannot represent makes all experts of its layer dense."""
     config, given = drawn_model("qwen3_moe", seed)
     stored, values = quantized(given, rng, 4, 32, "f16")
     stem = "model.layers.0.mlp.experts.1.up_proj"

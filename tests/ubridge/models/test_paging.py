@@ -19,7 +19,7 @@ from uhal.errors import (
 
 
 class Memory:
-    """A cache whose slots note the text up to their token: keys and values depend on this text."""
+    """A cache whose slots keep a hash of all tokens so far, as keys and values depend on them."""
 
     def __init__(self, pages: int, page_size: int) -> None:
         self.cache = PagedCache(pages, page_size)

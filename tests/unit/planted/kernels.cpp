@@ -67,7 +67,7 @@ KERNEL(shared_race, (u32 * y)) {
     }
 }
 
-// Sums a tile of which only the first half was written.
+// Sums a tile; only the first half of the tile was written.
 KERNEL(uninitialized, (f32 * y)) {
     SHARED(f32, tile, 64);
     THREADS(t) {

@@ -249,4 +249,4 @@ SCHEDULES: Mapping[str, Callable[[int, Training, float], Schedule]] = {
     "euler-a": lambda count, training, _: _euler(count, training, 1.0, "euler-a"),
     "dpm++2m": _dpm,
 }
-"""By name, the function that makes a schedule from a number of steps, a training and DDIM's eta."""
+"""Functions by name: each makes a schedule from a number of steps, a training and DDIM's eta."""

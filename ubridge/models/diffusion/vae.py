@@ -130,7 +130,7 @@ def _tiled(layers: list[Layer], x: Tensor, tile: int, made: int) -> Tensor:
 
 
 def _blended(before: Tensor, tile: Tensor, axis: int, shared: int) -> Tensor:
-    """A tile whose first rows or columns gradually replace the last of the tile before it."""
+    """A tile whose first rows or columns are blended with the last of the tile before it."""
     extent = min(before.shape[axis], tile.shape[axis], shared)
     ramp = np.arange(extent, dtype=np.float32) / extent
     share = ub.asarray(ramp.reshape(-1, *[1] * (3 - axis)), device=tile.device)

@@ -8,11 +8,11 @@ The steps have the order of `transformers`; each uses the previous result:
 2. OpenAI's penalties are subtracted from the logits of generated tokens: the presence penalty once,
    the frequency penalty once for each occurrence.
 3. The temperature divides all logits. At 0 the first of the largest logits is chosen, and no later
-step runs.
+   step runs.
 4. Top-k (Fan, Lewis and Dauphin, 2018) keeps the k largest, and logits equal to the last of them.
-5. Top-p (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019) keeps a token when
-all larger ones together have less than p of the remaining probability; equal tokens are kept or
-dropped together.
+5. Top-p (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2019) adds up the
+   remaining probabilities, largest first, and keeps tokens until the sum reaches p. Tokens of equal
+   probability are kept or dropped together.
 6. Min-p (Nguyen et al., "Turning Up the Heat", 2024) keeps tokens with at least p of the largest
    probability.
 

@@ -142,7 +142,7 @@ class JsonTokenizer(Tokenizer):
             raise
 
     def _mended(self, tokens: list[int], skip_special: bool) -> str:
-        """The same text when a run of bytes is not UTF-8.
+        """Return the text of tokens with a run of bytes that is not UTF-8.
 
         The library then drops all characters of the run. Here valid characters stay, and only
         invalid bytes become U+FFFD, as in other tokenizers.

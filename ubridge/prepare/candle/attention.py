@@ -50,7 +50,8 @@ TILED_ATTENTION = "attention_tiles"
 _TILE_WIDTHS = (64, 128)
 """Widest heads of the kernels for tiles of rows."""
 _SHARED_ROWS = 16
-"""Rows of an instruction. For so few rows, all warps of a block share rows and split the keys."""
+"""Rows of a tensor core's instruction. With no more rows, all warps of a block share the rows and
+split the keys."""
 _TILE_ROWS = {TENSOR_ATTENTION: (128, 64), TILED_ATTENTION: (64, 64)}
 """Rows of a block for larger launches, for each of `_TILE_WIDTHS`."""
 

@@ -26,7 +26,7 @@ from ubridge.definitions.memory import COPY2D, FILL, RANDOM
 from uhal.dtypes import i16, i64, u8, u32
 
 _TURNED = 1 << 16
-"""Elements from which a second launch costs less than reading an operand across its lines."""
+"""With this many elements, a second launch costs less than reading an operand across its lines."""
 _FEW = 8
 """The least lines and columns that the kernel takes in tiles."""
 _BITS = {1: u8, 2: i16, 4: u32, 8: i64}

@@ -28,7 +28,7 @@ _ALL: Lowerings = {
 }
 
 CANDLE: Lowerings = {**_ALL, **q8_1.LOWERINGS}
-"""For GPUs: vectors of 8 bits are Q8_1, as in Candle's kernels."""
+"""Lowerings for GPUs: vectors of 8 bits are Q8_1, as in Candle's kernels."""
 
 CANDLE_ON_CPUS: Lowerings = {**_ALL, **host_axes.LOWERINGS, **host_blocks.LOWERINGS}
-"""For CPUs: vectors of 8 bits are Q8_0 and Q8_K."""
+"""Lowerings for CPUs: vectors of 8 bits are Q8_0 and Q8_K."""

@@ -32,8 +32,7 @@ _MOVED_AS = {i16: f16, u16: f16, i32: u32, u64: i64}
 
 Ids = npt.NDArray[Any]
 Sizes = tuple[int, int, int, int]
-"""Numbers of elements before the axis and along the axis, of ids along the axis, and of elements
-after the axis."""
+"""Four counts: elements before the axis, elements along it, ids along it, elements after it."""
 
 
 def _index_select(question: Question, steps: Steps) -> None:

@@ -25,7 +25,7 @@ VECTORS = "matvec"
 _PIECE = 2**20
 """Least multiplications of a separate piece."""
 _PIECE_OF_LINES = 2**17
-"""The same for a product by a vector, which is bound by memory."""
+"""Least multiplications of a piece of a product by a vector, which is bound by memory."""
 _PER_THREAD = 2**16
 """Multiplications of a work-item; the runtime recognizes short launches by their work-items."""
 
