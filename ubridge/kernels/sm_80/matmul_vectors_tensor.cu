@@ -48,30 +48,48 @@ struct AtEnd {
     static constexpr bool whole = false;
 };
 
-template <class T>
-DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vectors,
-                              u64 vector_pitch, T *out, u64 out_line, u64 out_vector, u64 n, u32 m,
-                              u64 k)
+// Hides from nvcc how a number is computed: it would compute it anew for every part.
+DEVICE_FUNCTION u64 computed_once(u64 number)
 {
-    SHARED(u32x4, shared, VECTORS *PITCH / 8);
+    asm("" : "+l"(number));
+    return number;
+}
+DEVICE_FUNCTION u32 computed_once(u32 number)
+{
+    asm("" : "+r"(number));
+    return number;
+}
+
+// out[i * out_line + v * out_vector] for the lines and vectors of a block. `out` is not read
+// before the end: this kernel is short, and each instruction before its loads counts.
+template <class T, class Out>
+DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vectors,
+                              u64 vector_pitch, u64 n, u32 m, u64 k, const Out &out)
+{
+    // The vectors of a part, then sums. Sums have their own place and need no barrier before them.
+    SHARED(u32x4, shared, (VECTORS * PITCH + WARPS * SUMS * 2) / 8);
+    f32x2 *const summed = reinterpret_cast<f32x2 *>(shared + VECTORS * PITCH / 8);
     u16 *const held = reinterpret_cast<u16 *>(shared);
     const u32 lane = threadIdx.x;
     const u32 warp = threadIdx.y;
-    const u32 thread = warp * WARP + lane;
+    const u32 thread = computed_once(warp * WARP + lane);
     const u64 first_line = u64(blockIdx.x) * LINES;
-    u32 misaligned = u32(reinterpret_cast<u64>(lines) | reinterpret_cast<u64>(vectors) |
-                         (line_pitch | vector_pitch) * sizeof(u16)) %
-                     16;
-    // Hides from nvcc how this is computed: it would compute it anew for every part.
-    asm("" : "+r"(misaligned));
-    const bool aligned = misaligned == 0;
-    // Lines and vectors past the end repeat others; their results are dropped.
-    const u64 upper = first_line + lane / 4 < n ? first_line + lane / 4 : n - 1;
+    const u64 begins = reinterpret_cast<u64>(lines) | reinterpret_cast<u64>(vectors) |
+                       (line_pitch | vector_pitch) * sizeof(u16);
+    const bool aligned = computed_once(begins % 16) == 0;
     const u32 place = warp * STEP + lane % 4 * 8;
-    const u16 *upper_line = lines + upper * line_pitch + place;
-    const u16 *lower_line = upper + 8 < n ? upper_line + 8 * line_pitch : upper_line;
-    const u32 own = min(lane / 4, m - 1);
-    const u16 *const vector = held + own * PITCH + place;
+    const u32 row = lane / 4;
+    const u32 copied = computed_once(m * (PART / 8));
+    // Lines and vectors past the end repeat others; their results are dropped.
+    const u16 *const vector = held + min(row, m - 1) * PITCH + place;
+    const u16 *upper_line = lines + (first_line + row) * line_pitch + place;
+    const u16 *lower_line = upper_line + 8 * line_pitch;
+    if (first_line + LINES > n) {
+        const u64 last = n - 1;
+        const u64 upper = first_line + row < n ? first_line + row : last;
+        upper_line = lines + upper * line_pitch + place;
+        lower_line = upper + 8 < n ? upper_line + 8 * line_pitch : upper_line;
+    }
     f32 sums[4] = {};
 
     const auto add_part = [&](i64 length, auto given) {
@@ -82,7 +100,7 @@ DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vecto
             down[round][0] = eight_at<whole>(upper_line, at, length - place, aligned);
             down[round][1] = eight_at<whole>(lower_line, at, length - place, aligned);
         }
-        ROLLED for (u32 i = thread; i < m * (PART / 8); i += WARPS * WARP) {
+        ROLLED for (u32 i = thread; i < copied; i += WARPS * WARP) {
             const u32 at = i % (PART / 8) * 8;
             const u16 *const source = vectors + i / (PART / 8) * vector_pitch;
             shared[(i / (PART / 8) * PITCH + at) / 8] =
@@ -97,7 +115,6 @@ DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vecto
             multiply_add(sums, first_half, across.at, T());
             multiply_add(sums, second_half, across.at + 2, T());
         }
-        BARRIER();
     };
     i64 length = i64(k);
     ROLLED for (;;) {
@@ -105,28 +122,29 @@ DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vecto
             add_part(length, Inside());
         else
             add_part(length, AtEnd());
-        length -= PART;
-        if (length <= 0)
+        if (length <= PART)
             break;
+        BARRIER();
+        length -= PART;
         upper_line += PART;
         lower_line += PART;
         vectors += PART;
     }
     // Sums of a warp, a line after the other: lane n has pair n of the columns.
-    f32x2 *const pairs = reinterpret_cast<f32x2 *>(shared) + warp * (SUMS / 2) + lane;
+    f32x2 *const pairs = summed + thread + warp * WARP;
     pairs[0] = {{sums[0], sums[1]}};
     pairs[WARP] = {{sums[2], sums[3]}};
     BARRIER();
-    if (warp >= SUMS / WARP || thread % VECTORS >= m)
+    if (thread >= SUMS)
         return;
     const u64 line = first_line + thread / VECTORS;
-    if (line >= n)
+    if (thread % VECTORS >= m || line >= n)
         return;
-    const f32 *const partial = reinterpret_cast<const f32 *>(shared) + thread;
+    const f32 *const partial = reinterpret_cast<const f32 *>(summed) + thread;
     f32 sum = 0;
     for (u32 i = 0; i < WARPS; ++i)
         sum += partial[i * SUMS];
-    out[line * out_line + thread % VECTORS * out_vector] = T(sum);
+    out(line, thread % VECTORS) = T(sum);
 }
 
 #define PRODUCT(T)                                                                                 \
@@ -135,12 +153,21 @@ DEVICE_FUNCTION void multiply(const u16 *lines, u64 line_pitch, const u16 *vecto
                     u64 line_batch, u64 line_pitch, u64 vector_batch, u64 vector_pitch,            \
                     u64 out_batch, u64 out_line, u64 out_vector))                                  \
     {                                                                                              \
-        const u32 first = blockIdx.y * VECTORS;                                                    \
-        multiply(reinterpret_cast<const u16 *>(lines) + blockIdx.z * line_batch, line_pitch,       \
-                 reinterpret_cast<const u16 *>(vectors) + blockIdx.z * vector_batch +              \
-                     first * vector_pitch,                                                         \
-                 vector_pitch, out + blockIdx.z * out_batch + first * out_vector, out_line,        \
-                 out_vector, n, m - first < VECTORS ? m - first : u32(VECTORS), k);                \
+        const u16 *own_lines = reinterpret_cast<const u16 *>(lines);                               \
+        const u16 *own_vectors = reinterpret_cast<const u16 *>(vectors);                           \
+        /* Most products are a single batch of up to eight vectors. */                             \
+        if ((blockIdx.y | blockIdx.z) != 0) {                                                      \
+            const u32 first = blockIdx.y * VECTORS;                                                \
+            own_lines += blockIdx.z * line_batch;                                                  \
+            own_vectors += blockIdx.z * vector_batch + first * vector_pitch;                       \
+            m -= first;                                                                            \
+        }                                                                                          \
+        const auto place = [=](u64 line, u32 vector) -> T & {                                      \
+            return out[blockIdx.z * out_batch + line * out_line +                                  \
+                       (blockIdx.y * VECTORS + vector) * out_vector];                              \
+        };                                                                                         \
+        multiply<T>(own_lines, line_pitch, own_vectors, vector_pitch, n,                           \
+                    m < VECTORS ? m : u32(VECTORS), k, place);                                     \
     }
 
 PRODUCT(bf16)
