@@ -96,6 +96,10 @@ struct uhal_launch_config {
        of a fault. */                                                                              \
     SLOT(optional, stream_progress,                                                                \
          (void *stream, uint64_t *completed, uint64_t *begun, uint64_t *index))                    \
+    /* Not in CUDA: `begins` 1 says that a series of operations follows on the stream without a     \
+       pause, 0 that the series is over. A backend that batches may then submit the series as a    \
+       whole. The lane surrounds a plan without a graph so, also if an operation fails. */         \
+    SLOT(optional, stream_series, (void *stream, int begins))                                      \
     /* cuEventCreate, cuEventDestroy, cuEventRecord, cuEventSynchronize, cuEventQuery,             \
        cuEventElapsedTime */                                                                       \
     SLOT(required, event_create, (void **event, unsigned int flags))                               \

@@ -66,6 +66,7 @@ _USES: dict[str, tuple[tuple[int, str], ...]] = {
     "stream_synchronize": ((0, "stream"),),
     "stream_query": ((0, "stream"),),
     "stream_wait_event": ((0, "stream"), (1, "event")),
+    "stream_series": ((0, "stream"),),
     "stream_callback": ((0, "stream"),),
     "event_record": ((0, "event"), (1, "stream")),
     "event_synchronize": ((0, "event"),),

@@ -33,6 +33,7 @@ FUNCTION_OF_SLOT = {
     "stream_synchronize_while": "uhalWgStreamSynchronizeWhile",
     "stream_query": "uhalWgStreamQuery",
     "stream_wait_event": "uhalWgStreamWaitEvent",
+    "stream_series": "uhalWgStreamSeries",
     "event_create": "uhalWgEventCreate",
     "event_destroy": "uhalWgEventDestroy",
     "event_record": "uhalWgEventRecord",

@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define UHAL_WG_VERSION 2
+#define UHAL_WG_VERSION 3
 /* Words of a kernel's parameters, the grid's included. */
 #define UHAL_WG_MOST_WORDS 1024
 
@@ -161,6 +161,7 @@ uhalWgResult uhalWgStreamSynchronize(void *stream);
 uhalWgResult uhalWgStreamSynchronizeWhile(void *stream, int (*go_on)(void *user_data),
                                           void *user_data);
 uhalWgResult uhalWgStreamQuery(void *stream);
+uhalWgResult uhalWgStreamSeries(void *stream, int begins);
 uhalWgResult uhalWgStreamWaitEvent(void *stream, void *event, unsigned int flags);
 
 /* Events of the current device. */

@@ -410,10 +410,14 @@ cdef int run_natively(Plan plan, StreamCore core, const char **called) except? -
         called[0] = "launch"
         hold_core(core)
         with nogil:
+            if table.stream_series != NULL:
+                status = table.stream_series(core.handle, 1)
             for index in range(recording.operation_count):
-                status = run_operation(table, recording, index, core.handle)
                 if status != 0:
                     break
+                status = run_operation(table, recording, index, core.handle)
+            if table.stream_series != NULL:
+                table.stream_series(core.handle, 0)
         let_go_core(context, core)
         return status
     called[0] = "graph_update_kernel"

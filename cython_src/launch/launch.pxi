@@ -9,6 +9,9 @@ cdef enum:
     # limit a launch releases the GIL: the driver may block until its queue has room (1024 launches
     # on every vendor we know), and a callback that needs the GIL may have to run first.
     PENDING_LIMIT = 512
+    # Every so many launches, a launch beyond the limit asks whether the stream is idle. A query may
+    # cost more than the launch, and a backend that batches submits its batch.
+    ASK_EVERY = 32
 
 
 # -- the launch ------------------------------------------------------------------------------------
@@ -196,7 +199,7 @@ cdef inline int submit(
         core.ledger = uhal_ledger_new()
         if core.ledger == NULL:
             raise MemoryError
-    if not keep_gil:
+    if not keep_gil and core.ticket % ASK_EVERY == 0:
         keep_gil = core_is_idle(context, core)
     previous = enter(context)
     if keep_gil and packed.extended == NULL:

@@ -57,6 +57,7 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
         "prepare_function",
         "stream_progress",
         "stream_synchronize_while",
+        "stream_series",
         "event_synchronize_while",
     }
     texts = {

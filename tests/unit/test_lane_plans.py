@@ -37,6 +37,7 @@ class GraphDriver(CountingDriver):
         super().__init__()
         self.graphs: set[int] = set()
         self.fail_at = ""
+        self.captures = True
         self._begun = 0
 
     def _step(self, name: str) -> None:
@@ -47,7 +48,7 @@ class GraphDriver(CountingDriver):
     def begin_capture(self, stream: int) -> bool:
         self._step("begin_capture")
         self._begun = self.count("launch")
-        return True
+        return self.captures
 
     def capture_status(self, stream: int) -> CaptureStatus:
         return "none"
@@ -141,6 +142,29 @@ def test_a_refused_change_is_made_by_the_next_replay(bench: Bench) -> None:
     bench.driver.failures["graph_launch"] = [2]
     with pytest.raises(OutOfMemoryError, match="graph_launch"):
         plan.replay()
+    plan.close()
+
+
+def test_a_replay_without_a_graph_is_a_series(bench: Bench) -> None:
+    """A driver that batches learns where a series begins and ends, also if a launch fails."""
+    bench.driver.captures = False
+    with bench.stream.capture() as plan:
+        for _ in range(3):
+            bench.launch()
+    bench.slots_called()
+    plan.replay()
+    series = [call for call in bench.driver.calls if call[0] == "stream_series"]
+    handle = bench.stream.handle
+    assert series == [("stream_series", (handle, 1)), ("stream_series", (handle, 0))]
+    assert bench.slots_called() == ["stream_series", *["launch"] * 3, "stream_series"]
+    bench.driver.failures["launch"] = [0, 1]
+    with pytest.raises(ArgumentValueError, match="countLaunchKernel"):
+        plan.replay()
+    assert bench.slots_called() == ["stream_series", *["launch"] * 2, "stream_series"]
+    bench.driver.failures["stream_series"] = [2]
+    with pytest.raises(OutOfMemoryError):
+        plan.replay()
+    assert bench.slots_called() == ["stream_series"] * 2
     plan.close()
 
 

@@ -71,6 +71,7 @@ def test_every_slot_has_the_prototype_of_its_function() -> None:
         "copy_peer",
         "stream_progress",
         "stream_synchronize_while",
+        "stream_series",
         "event_synchronize_while",
         "graph_update_kernel",
     }

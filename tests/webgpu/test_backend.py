@@ -16,7 +16,9 @@ import pytest
 import ubridge
 from tests.children import ROOT, run_program, untold
 from tests.sampling import rounds
+from tests.ubridge.models.files import known, written
 from tests.webgpu.kernels import FOLDER, SUFFIX
+from ubridge.models import Model
 from uhal import Device, DeviceBuffer, LaunchConfig, Module, Stream, registry
 from uhal.errors import NotSupportedError
 from webgpu_backend._library import refusal_of
@@ -62,26 +64,70 @@ def test_a_long_copy_within_a_buffer(device: Device, shift: int) -> None:
         assert (buffer.to_numpy() == values).all()
 
 
-def test_launches_are_submitted_together(device: Device, rng: np.random.Generator) -> None:
-    """A batch has 64 copies: a wait submits the last batch."""
+def submits_of(device: Device) -> int:
+    """Return how many batches of commands were submitted."""
     verbs = registry.backend("webgpu")
+    count = ctypes.c_size_t()
     token = verbs.opened(device.ordinal).token  # type: ignore[attr-defined]
+    verbs._runtime.uhalWgDeviceSubmits(count, token)  # type: ignore[attr-defined]
+    return count.value
+
+
+def test_launches_are_submitted_together(device: Device, rng: np.random.Generator) -> None:
+    """A batch has 64 launches: a wait submits the last batch. A replay is one batch."""
     kernel = ubridge.load_module("activation", device=device).get_function("activationf32")
-
-    def submits() -> int:
-        count = ctypes.c_size_t()
-        verbs._runtime.uhalWgDeviceSubmits(count, token)  # type: ignore[attr-defined]
-        return count.value
-
     with Stream() as stream, DeviceBuffer.from_numpy(rng.standard_normal(64, "f4")) as data:
         launch = kernel[1, 64, 0, stream]
         launch(data, 1, 64, 0)
         stream.synchronize()
-        before = submits()
+        before = submits_of(device)
         for _ in range(130):
             launch(data, 1, 64, 0)
         stream.synchronize()
-        assert submits() - before == 3
+        assert submits_of(device) - before == 3
+        with stream.capture() as plan:
+            for _ in range(500):
+                launch(data, 1, 64, 0)
+        before = submits_of(device)
+        plan.replay(stream)
+        assert submits_of(device) == before  # what follows still joins
+        plan.replay(stream)
+        assert submits_of(device) - before == 1
+        stream.synchronize()
+        assert submits_of(device) - before == 2
+        for _ in range(65):
+            launch(data, 1, 64, 0)
+        stream.synchronize()
+        assert submits_of(device) - before == 4
+        plan.close()
+
+
+LAYERS = 8
+
+
+def test_a_step_of_a_language_model_is_one_submit(device: Device, tmp_path: Path) -> None:
+    """Its launches alone would fill several batches. The host's read of the logits is one more."""
+    config, two_layers, _ = known("llama")
+    weights = {}
+    for name, values in two_layers.items():
+        stem, layer, rest = name.partition("layers.")
+        for number in range(LAYERS if layer else 1):
+            if not layer or int(rest[0]) == number % 2:
+                weights[f"{stem}layers.{number}{rest[1:]}" if layer else name] = values
+    folder = written(tmp_path, {**config, "num_hidden_layers": LAYERS}, weights)
+    model = Model.load(folder, device=device)
+    with model.cache(32) as cache:
+        model.logits([3, 5, 7], cache)
+        model.logits([11], cache).to_numpy()  # captures the step
+        device.synchronize()
+        for token in (13, 17):
+            before = submits_of(device)
+            logits = model.logits([token], cache)
+            device.synchronize()
+            assert submits_of(device) - before == 1
+            assert np.isfinite(logits.to_numpy()).all()
+        assert cache.step is not None
+        assert len(cache.step.graph.nodes) > 128
 
 
 def test_a_grid_beyond_one_dispatch(device: Device, rng: np.random.Generator) -> None:
@@ -93,7 +139,10 @@ def test_a_grid_beyond_one_dispatch(device: Device, rng: np.random.Generator) ->
 
 
 def test_parameters_in_a_uniform_buffer(device: Device, rng: np.random.Generator) -> None:
-    """On an adapter without immediates, each launch has its own part of the buffer."""
+    """On an adapter without immediates, each launch has its own part of the buffer.
+
+    A replay makes more launches than the buffer has parts.
+    """
     facts = registry.backend("webgpu").adapters[device.ordinal].facts  # type: ignore[attr-defined]
     values = rng.standard_normal(300, "f4")
     before = facts.max_immediate_bytes
@@ -103,15 +152,22 @@ def test_parameters_in_a_uniform_buffer(device: Device, rng: np.random.Generator
         kernel = module.get_function("activationf32")
     finally:
         facts.max_immediate_bytes = before
-    # Make more launches than a batch holds, and more than the buffer has parts.
-    parts = [DeviceBuffer.from_numpy(values + number) for number in range(300)]
-    for number, part in enumerate(parts):
-        kernel[3, 100](part, 1, 100 + number % 200, 0)
-    for number, part in enumerate(parts):
-        expected = values + np.float32(number)
-        count = 100 + number % 200
-        expected[:count] = np.maximum(expected[:count], 0)
-        assert (part.to_numpy() == expected).all(), number
+    given = values + np.arange(1100, dtype="f4")[:, None]
+    expected = given.copy()
+    parts = DeviceBuffer.from_numpy(given.ravel())
+    with Stream() as stream:
+        with stream.capture() as plan:
+            for number, row in enumerate(expected):
+                count = 100 + number % 200
+                kernel[3, 100, 0, stream](parts[300 * number :], 1, count, 0)
+                row[:count] = np.maximum(row[:count], 0)
+        device.synchronize()
+        before = submits_of(device)
+        plan.replay()
+        stream.synchronize()
+        assert submits_of(device) - before == 2
+        assert (parts.to_numpy() == expected.ravel()).all()
+        plan.close()
 
 
 def test_memory_beyond_what_a_binding_reaches(device: Device, rng: np.random.Generator) -> None:

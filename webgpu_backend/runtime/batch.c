@@ -42,9 +42,11 @@ WGPUComputePassEncoder uhal_wg_pass(uhal_wg_device *device) {
 
 int uhal_wg_command(uhal_wg_stream *stream) {
     uhal_wg_device *device = stream->device;
-    atomic_store(&stream->last, device->batch);
+    /* No more order than x86 has in any case: waits take the lock before they read the batch. */
+    atomic_store_explicit(&stream->last, device->batch, memory_order_release);
     device->commands += 1;
-    return device->commands < UHAL_WG_FULL_BATCH ? 0 : uhal_wg_submit(device);
+    const uint32_t full = device->series > 0 ? UHAL_WG_FULL_SERIES : UHAL_WG_FULL_BATCH;
+    return device->commands < full ? 0 : uhal_wg_submit(device);
 }
 
 static void on_done(uint32_t status, WGPUStringView message, void *batch, void *userdata2) {

@@ -9,9 +9,10 @@
 
 #include <pthread.h>
 
-enum { UHAL_WG_FULL_BATCH = 64 };       /* commands */
-enum { UHAL_WG_UNIFORM_BYTES = 65536 }; /* parameters of one batch */
-enum { UHAL_WG_TIMED_EVENTS = 4096 };   /* timed events that a device has at once */
+enum { UHAL_WG_FULL_BATCH = 64 };         /* commands */
+enum { UHAL_WG_FULL_SERIES = 4096 };      /* commands of a batch while a series runs */
+enum { UHAL_WG_TIMED_EVENTS = 4096 };     /* timed events that a device has at once */
+enum { UHAL_WG_UNIFORM_BYTES = 1 << 18 }; /* parameters of one batch */
 enum { UHAL_WG_RESOLVE_ALIGNMENT = 256 };
 
 struct uhal_wg_buffer;
@@ -32,6 +33,7 @@ typedef struct uhal_wg_device {
     pthread_mutex_t lock;           /* for all fields below */
     uint64_t batch;                 /* the open batch's number, from 1 */
     uint32_t commands;              /* in the open batch */
+    uint32_t series;                /* series that run; while any does, batches are longer */
     WGPUCommandEncoder encoder;     /* null: no command needs an encoder yet */
     WGPUComputePassEncoder pass;    /* null: no pass is open */
     const void *pipeline;           /* the pass's pipeline */

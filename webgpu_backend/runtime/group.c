@@ -51,21 +51,50 @@ static void release_group(uhal_wg_group *one) {
     free(one);
 }
 
+static bool has_place(uhal_wg_groups *groups) {
+    enum { LEAST = 4 };
+    if (groups->count < groups->capacity || groups->capacity == UHAL_WG_KEPT_GROUPS)
+        return true;
+    const uint32_t capacity = groups->capacity == 0 ? LEAST : 2 * groups->capacity;
+    uhal_wg_group **grown = realloc(groups->kept, capacity * sizeof(*grown));
+    if (grown == NULL) {
+        uhal_wg_error(UHAL_WG_OUT_OF_MEMORY, "the host has no memory");
+        return false;
+    }
+    groups->kept = grown;
+    groups->capacity = capacity;
+    return true;
+}
+
+static bool binds(const uhal_wg_group *one, const uhal_wg_binding *bindings, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i)
+        if (one->bindings[i].buffer != bindings[i].buffer ||
+            one->bindings[i].offset != bindings[i].offset)
+            return false;
+    return true;
+}
+
+/* Starts at the last found group: a launch often repeats, and a replay's launches of a kernel take
+   the groups in the order in which the first replay made them. */
 WGPUBindGroup uhal_wg_group_with(uhal_wg_groups *groups, const uhal_wg_binding *bindings) {
-    const size_t bytes = groups->binding_count * sizeof *bindings;
-    for (uint32_t i = 0; i < groups->count; ++i)
-        if (memcmp(groups->kept[i]->bindings, bindings, bytes) == 0)
+    for (uint32_t left = groups->count, i = groups->last; left > 0; --left, ++i) {
+        if (i >= groups->count)
+            i = 0;
+        if (binds(groups->kept[i], bindings, groups->binding_count)) {
+            groups->last = i;
             return groups->kept[i]->group;
-    uhal_wg_group *made = make_group(groups, bindings);
+        }
+    }
+    uhal_wg_group *made = has_place(groups) ? make_group(groups, bindings) : NULL;
     if (made == NULL)
         return NULL;
     if (groups->count < UHAL_WG_KEPT_GROUPS) {
-        groups->kept[groups->count++] = made;
-        return made->group;
+        groups->last = groups->count++;
+    } else {
+        groups->last = groups->next_place++ % UHAL_WG_KEPT_GROUPS;
+        release_group(groups->kept[groups->last]);
     }
-    uhal_wg_group **place = &groups->kept[groups->next_place++ % UHAL_WG_KEPT_GROUPS];
-    release_group(*place);
-    *place = made;
+    groups->kept[groups->last] = made;
     return made->group;
 }
 
@@ -95,5 +124,7 @@ void uhal_wg_close_groups(uhal_wg_groups *groups) {
         *place = groups->next;
     for (uint32_t i = 0; i < groups->count; ++i)
         release_group(groups->kept[i]);
-    groups->count = 0;
+    free(groups->kept);
+    groups->kept = NULL;
+    groups->count = groups->capacity = 0;
 }

@@ -5,7 +5,8 @@
 #include "memory.h"
 
 enum { UHAL_WG_MOST_BINDINGS = 30 };
-enum { UHAL_WG_KEPT_GROUPS = 64 }; /* of a function */
+/* Of a function; a power of 2. A large language model multiplies by 600 matrices with one kernel. */
+enum { UHAL_WG_KEPT_GROUPS = 1024 };
 
 /* The part of a buffer that a kernel gets. */
 typedef struct uhal_wg_binding {
@@ -24,8 +25,10 @@ typedef struct uhal_wg_groups {
     WGPUBindGroupLayout layout;
     uint32_t binding_count;
     uint64_t uniform_bytes; /* of parameters in binding 0; 0 without that binding */
-    uhal_wg_group *kept[UHAL_WG_KEPT_GROUPS];
+    uhal_wg_group **kept;
     uint32_t count;
+    uint32_t capacity;
+    uint32_t last;       /* place of the group found last */
     uint32_t next_place; /* place that is replaced next when all places are taken */
 } uhal_wg_groups;
 

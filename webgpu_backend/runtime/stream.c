@@ -43,6 +43,18 @@ uhalWgResult uhalWgStreamQuery(void *handle) {
     return status != 0 ? status : uhal_wg_query(stream->device, atomic_load(&stream->last));
 }
 
+/* The end submits nothing: the next command, or the next wait, does. */
+uhalWgResult uhalWgStreamSeries(void *handle, int begins) {
+    uhal_wg_device *device = ((uhal_wg_stream *)handle)->device;
+    int status = 0;
+    pthread_mutex_lock(&device->lock);
+    if (begins && device->commands >= UHAL_WG_FULL_BATCH)
+        status = uhal_wg_submit(device);
+    device->series = begins ? device->series + 1 : device->series - 1;
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
 /* -- events ------------------------------------------------------------------------------------ */
 
 enum { NO_TIME = 0xFFFF };
