@@ -376,3 +376,12 @@ def sort(t: Trial) -> Iterator[Outcome]:
     yield Outcome(np.take_along_axis(x.array, indices, -1), exact)
     every = np.broadcast_to(np.arange(indices.shape[-1]), indices.shape)
     yield Outcome(np.sort(indices, -1), every)
+
+
+@run("elements_in_order")
+def elements_in_order(t: Trial) -> Iterator[Outcome]:
+    x = t.x(t.shape(t.length(3)))
+    descending = t.op.name == "sort_descending"
+    ordered = np.sort(wide(x), -1)
+    exact = ordered[..., ::-1] if descending else ordered
+    yield Outcome(ub.sort(x.tensor, descending=descending).to_numpy(), exact)

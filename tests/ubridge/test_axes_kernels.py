@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import ubridge as ub
+from tests import host_kernels
 from tests.sampling import rounds
 from ubridge import OPS
-from uhal import Device, as_dtype
+from ubridge.device.images import KERNELS
+from uhal import Device, Module, as_dtype
+from uhal.images import cpu_level
 
 NEAR = {"f64": 2e-16, "f32": 1.2e-7, "f16": 9.8e-4, "bf16": 7.8e-3}
 DTYPES = OPS["cumsum"].dtypes
@@ -120,6 +123,84 @@ def test_orders_of_rows_of_every_length(host: Device, rng: np.random.Generator, 
         for descending, keys in ((False, numbers), (True, -numbers)):
             ub.argsort(x, -1, descending, out=out)
             np.testing.assert_array_equal(out.to_numpy(), np.argsort(keys, -1, kind="stable"))
+
+
+def unordered(rng: np.random.Generator, shape: tuple[int, int], dtype: str) -> np.ndarray:
+    """Return random elements, many of them equal, zeros with signs, infinities or NaN."""
+    kind = as_dtype(dtype).dtype
+    if as_dtype(dtype).kind != "float":
+        return rng.integers(0 if dtype[0] == "u" else -100, 100, shape).astype(kind)
+    special = rng.choice([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 0.5], shape)
+    drawn = np.where(rng.random(shape) < 0.3, special, rng.integers(-50, 50, shape))
+    array = drawn.astype(kind)
+    if dtype in ("f32", "f64"):
+        # A NaN keeps its digits, too.
+        words = array.view(f"u{kind.itemsize}")
+        words[np.isnan(array)] += rng.integers(0, 9, int(np.isnan(array).sum())).astype(words.dtype)
+    return array
+
+
+def stable_order(array: np.ndarray, descending: bool) -> np.ndarray:
+    """Return numpy's stable order of rows, in which NaN is the largest."""
+    wide = array.astype(np.float64)
+    keys = np.where(np.isnan(wide), np.inf, wide)
+    ranks = np.unique(keys, return_inverse=True)[1].reshape(array.shape) + np.isnan(wide)
+    return np.argsort(-ranks if descending else ranks, -1, kind="stable")
+
+
+@pytest.mark.parametrize("dtype", OPS["sort"].dtypes)
+def test_sorted_rows_have_the_bits_of_their_elements(
+    host: Device, rng: np.random.Generator, dtype: str
+) -> None:
+    """Equal elements keep their order: rows are sorted side by side, alone, and by insertion."""
+    for length in (1, 7, 8, 9, 40, 41, 64, int(rng.integers(65, 600)), 4099):
+        rows = int(rng.integers(1, 9 if length > 600 else 150))
+        array = unordered(rng, (rows, length), dtype)
+        x = ub.asarray(array, device=host)
+        for descending in (False, True):
+            order = stable_order(array, descending)
+            found = ub.argsort(x, -1, descending).to_numpy()
+            np.testing.assert_array_equal(found, order, str(array.shape))
+            got = ub.sort(x, -1, descending).to_numpy()
+            exact = np.take_along_axis(array, order, -1)
+            assert got.tobytes() == exact.tobytes(), (array.shape, descending)
+            across = ub.sort(ub.asarray(array.T.copy(), device=host), 0, descending).to_numpy()
+            assert across.T.tobytes() == exact.tobytes(), (array.shape, descending)
+
+
+SORTS = r"""
+#include "number.h"
+#include "ordering.h"
+#define SORTS(T) \
+    KERNEL(sorts_##T, (const T *x, T *dst, u32 *order, u64 rows, u64 length)) \
+    { \
+        sort_rows<false>(x, dst, rows, length); \
+        order_rows<true>(x, order, rows, length); \
+    }
+SORTS(f32)
+SORTS(bf16)
+SORTS(i64)
+"""
+
+
+@pytest.mark.parametrize("level", cpu_level.usable_levels("axes"), ids=lambda one: one.name)
+def test_sorts_at_every_level(
+    host: Device, rng: np.random.Generator, level: cpu_level.Level
+) -> None:
+    march = [f"-march={level.march}"] if level.march else []
+    image = host_kernels.build(SORTS, *march, "-O1", f"-I{KERNELS}")
+    module = Module.from_bytes(image, device=host)
+    for dtype in ("f32", "bf16", "i64"):
+        for length in (1, 8, 9, 100, int(rng.integers(10, 1200))):
+            array = unordered(rng, (int(rng.integers(1, 80)), length), dtype)
+            sorted_rows = ub.full(array.shape, 77, dtype, device=host)
+            order = ub.full(array.shape, 2**32 - 1, "u32", device=host)
+            module.get_function(f"sorts_{dtype}")[1, 1](
+                ub.asarray(array, device=host).buffer, sorted_rows.buffer, order.buffer, *array.shape
+            )
+            np.testing.assert_array_equal(order.to_numpy(), stable_order(array, False))
+            exact = np.take_along_axis(array, stable_order(array, True), -1)
+            assert sorted_rows.to_numpy().tobytes() == exact.tobytes(), array.shape
 
 
 @pytest.mark.parametrize("dtype", OPS["copy2d"].dtypes)

@@ -15,8 +15,9 @@ from ubridge.core.question import Question
 from ubridge.definitions import composing
 from ubridge.definitions.composing import accumulated, converted, cut, widened
 from ubridge.definitions.elementwise import ADD, CLIP, COPY, EXP, LOG, MULTIPLY, SUBTRACT
+from ubridge.definitions.indexing import GATHER
 from ubridge.definitions.memory import FILL
-from uhal.dtypes import f64
+from uhal.dtypes import f64, u32
 
 
 def _reduced(question: Question) -> Shape:
@@ -391,5 +392,38 @@ ARGSORT_DESCENDING = define(
     ORDERED,
     "indices in falling order",
     called="argsort",
+    descending=True,
+)
+
+
+def _compose_sort(question: Question, steps: Steps) -> None:
+    """Find the order of each row, then choose its elements."""
+    op = ARGSORT_DESCENDING if question.op is SORT_DESCENDING else ARGSORT
+    rows, elements = question.shape, Layout.contiguous((*question.shape, 1))
+    order, row = steps.scratch(rows.size, u32), Layout.contiguous(rows)
+    x = steps.operands[0]
+    steps.run(op, [(x, row)], (order, row))
+    steps.run(GATHER, [(x, elements), (order, elements)], (steps.result, elements))
+
+
+ELEMENTS_IN_ORDER = Family(
+    "elements_in_order", "x", "shape of x; along its last axis", rule=_rows, packed=1
+)
+SORT = define(
+    "sort",
+    ELEMENTS_IN_ORDER,
+    "sort_asc",
+    ORDERED,
+    "elements in rising order",
+    composed=_compose_sort,
+)
+SORT_DESCENDING = define(
+    "sort_descending",
+    ELEMENTS_IN_ORDER,
+    "sort_desc",
+    ORDERED,
+    "elements in falling order",
+    composed=_compose_sort,
+    called="sort",
     descending=True,
 )

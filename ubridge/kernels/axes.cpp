@@ -322,6 +322,18 @@ CHOICES(i64)
         const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
         const u64 first = piece.first * ncols;                                                     \
         order_rows<false>(x + first, dst + first, piece.length, ncols);                            \
+    }                                                                                              \
+    KERNEL(sort_asc_##T, (const T *x, T *dst, u64 rows, u64 ncols))                                \
+    {                                                                                              \
+        const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
+        const u64 first = piece.first * ncols;                                                     \
+        sort_rows<true>(x + first, dst + first, piece.length, ncols);                              \
+    }                                                                                              \
+    KERNEL(sort_desc_##T, (const T *x, T *dst, u64 rows, u64 ncols))                               \
+    {                                                                                              \
+        const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
+        const u64 first = piece.first * ncols;                                                     \
+        sort_rows<false>(x + first, dst + first, piece.length, ncols);                             \
     }
 
 ORDER(bf16)

@@ -23,6 +23,8 @@ from ubridge.definitions.rows import (
     LOG_SOFTMAX,
     RMS_NORM,
     SOFTMAX,
+    SORT,
+    SORT_DESCENDING,
     require_groups,
 )
 from ubridge.ops.elementwise import plan_in_order
@@ -129,6 +131,11 @@ def argsort(
     This takes log2(runs) more launches, and memory for another result.
     """
     return run(plan_argsort(x, axis, descending), out, stream)
+
+
+def plan_elements_in_order(x: Value, axis: int = -1, descending: bool = False) -> Value:
+    """Plan the elements of an axis in order, of a dtype with kernels."""
+    return _along(SORT_DESCENDING if descending else SORT, x, axis)
 
 
 def plan_norm(op: Op, x: Value, *weights: Value, epsilon: float) -> Plan:

@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from ubridge.core.layout import Layout, Shape
-from ubridge.core.operand_checks import axes_of, axis_of, require_one_device, whole_number
+from ubridge.core.operand_checks import (
+    axes_of,
+    axis_of,
+    require_indices_of_u32,
+    require_one_device,
+    whole_number,
+)
 from ubridge.core.operation import Op
 from ubridge.definitions.calls import named
 from ubridge.definitions.indexing import (
@@ -29,6 +35,7 @@ from ubridge.definitions.indexing import (
     require_slices,
     slices_of,
 )
+from ubridge.definitions.rows import SORT
 from ubridge.device.tensor_data import TensorData, make
 from ubridge.ops.elementwise import converted, plan_conversion
 from ubridge.ops.engine import (
@@ -44,7 +51,7 @@ from ubridge.ops.engine import (
 )
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import apart, require_tensors
-from ubridge.ops.rows import argsort, plan_argsort
+from ubridge.ops.rows import argsort, plan_argsort, plan_elements_in_order
 from ubridge.ops.strided import StridedTensor, Tensor
 from uhal.dtypes import bool_, i64, u32
 from uhal.errors import ArgumentTypeError, ArgumentValueError
@@ -183,6 +190,9 @@ def plan_sort(x: Value, axis: int = -1, descending: bool = False) -> Value:
     """Plan the elements of an axis in order."""
     require_tensors("sort", x)
     axis = axis_of("sort", x._layout, axis)
+    require_indices_of_u32("sort", x._layout.shape[axis])
+    if x._dtype.name in SORT.dtypes:
+        return plan_elements_in_order(x, axis, descending)
     return plan_elements(x, plan_argsort(x, axis, descending), axis)
 
 

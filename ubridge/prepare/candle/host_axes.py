@@ -15,7 +15,7 @@ from ubridge.definitions import windows
 from ubridge.definitions.elementwise import CLIP
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.memory import COPY2D
-from ubridge.definitions.rows import CUMSUM, PROD, SORTING
+from ubridge.definitions.rows import CUMSUM, PROD, SORT, SORT_DESCENDING, SORTING
 from ubridge.prepare.candle.elementwise import copy_rows
 from ubridge.prepare.candle.indexing import BY_ID, choose
 from ubridge.prepare.candle.windows import bilinear2d, nearest2d, pool2d
@@ -104,6 +104,8 @@ LOWERINGS: Lowerings = {
     CLIP: Launches(_clip, _LINES),
     COPY2D: Launches(_copy_rows, _LINES),
     SORTING: Launches(_sort, _LINES),
+    SORT: Launches(_sort, _LINES),
+    SORT_DESCENDING: Launches(_sort, _LINES),
     INDEX_SELECT: Launches(_choose, BY_ID),
     windows.POOLING: Launches(pool2d, _IMAGES),
     windows.UPSAMPLE_NEAREST2D: Launches(nearest2d, _IMAGES),
