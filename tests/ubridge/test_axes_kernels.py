@@ -195,9 +195,9 @@ def test_sorts_at_every_level(
             array = unordered(rng, (int(rng.integers(1, 80)), length), dtype)
             sorted_rows = ub.full(array.shape, 77, dtype, device=host)
             order = ub.full(array.shape, 2**32 - 1, "u32", device=host)
-            module.get_function(f"sorts_{dtype}")[1, 1](
-                ub.asarray(array, device=host).buffer, sorted_rows.buffer, order.buffer, *array.shape
-            )
+            given = ub.asarray(array, device=host).buffer
+            kernel = module.get_function(f"sorts_{dtype}")
+            kernel[1, 1](given, sorted_rows.buffer, order.buffer, *array.shape)
             np.testing.assert_array_equal(order.to_numpy(), stable_order(array, False))
             exact = np.take_along_axis(array, stable_order(array, True), -1)
             assert sorted_rows.to_numpy().tobytes() == exact.tobytes(), array.shape
