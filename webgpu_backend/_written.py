@@ -10,7 +10,7 @@ several kernels. `needs` names functions of the translator's library.
     fn kernel(@builtin(workgroup_id) dispatched: vec3<u32>, …) { … }
 
 The parameters' functions and arrays come before the text. A number `n` is `n()`: its low word, a
-float, or a bool. A pointer `x` is an array of words `x` and the offset `x_at()` in bytes; pointers
+float (also of an f64), or a bool. A pointer `x` is an array of words `x` and the offset `x_at()` in bytes; pointers
 to f32, f16 and bf16 also have `x_load(i)`, `x_pair(i)`, which needs a multiple of 4 bytes, and, if
 not const, `x_store(i, value)`. `first_block()` is the block's place along x in a split launch.
 """
@@ -72,6 +72,8 @@ class Written:
             else:
                 arguments.append(Argument("value", index, size, words))
                 lines.append(_number(one, words))
+                if one.dtype is not None and one.dtype.name == "f64":
+                    needs.add("double_resize")
             words += -(-size // 4)
         words = -(-words // 4) * 4
         has_uniform = words * 4 > immediate_bytes
@@ -149,6 +151,9 @@ def _number(one: Parameter, word: int) -> str:
     text, type_ = _word(word), "u32"
     if one.dtype is not None and one.dtype.name == "f32":
         text, type_ = f"bitcast<f32>({text})", "f32"
+    elif one.dtype is not None and one.dtype.name == "f64":
+        bits = f"u64({text}) | (u64({_word(word + 1)}) << 32u)"
+        text, type_ = f"float_of_double({bits}, false)", "f32"
     elif one.dtype is not None and one.dtype.name == "bool":
         text, type_ = f"({text} & 0xffu) != 0u", "bool"
     elif one.size is not None and one.size < 4:

@@ -206,3 +206,116 @@ def test_a_row_of_blocks_times_a_vector(
         assert np.isnan(got[-1])
         bound = (columns / 4 + 8) * 2.0**-24 * magnitude
         assert (abs(got[:-1] - exact) <= bound).all()
+
+
+# -- attention of language models ------------------------------------------------------------------
+
+
+class Cached:
+    """Queries over caches with room behind the last key, and their exact attention."""
+
+    def __init__(self, rng: np.random.Generator, dtype: str) -> None:
+        self.dtype, self.numpy_dtype = dtype, as_dtype(dtype).dtype
+        self.kv_heads, group, self.tokens = (int(rng.integers(1, 4)) for _ in range(3))
+        self.heads = self.kv_heads * group
+        self.width = int(rng.integers(1, 140))
+        self.capacity = int(rng.integers(self.tokens, 900))
+        self.position = int(rng.integers(0, self.capacity - self.tokens + 1))
+        self.window = int(rng.integers(0, self.capacity)) if rng.integers(2) else 0
+        self.cap = float(rng.uniform(1, 9)) if rng.integers(2) else 0.0
+        self.scale = float(rng.uniform(0.05, 0.4))
+        cache = (self.kv_heads, self.capacity, self.width)
+        self.query, self.keys, self.values = (
+            rng.standard_normal(shape).astype(self.numpy_dtype)
+            for shape in ((self.tokens, self.heads, self.width), cache, cache)
+        )
+        has_bias = bool(rng.integers(2))
+        shape = (self.heads, self.capacity)
+        self.bias = rng.standard_normal(shape).astype("f4") if has_bias else None
+
+    def launched(self, splits: int, split: int, start: int) -> Array:
+        """Return the results of the kernel, with the parts of a query merged.
+
+        Arrays begin `start` elements behind the start of their buffers.
+        """
+        module_of_attention = Module.from_file(FOLDER / "attention.spv.gz")
+        before = np.full(start, np.nan).astype(self.numpy_dtype)
+        q, k, v = (
+            DeviceBuffer.from_numpy(np.concatenate([before, one.ravel()]))[start:]
+            for one in (self.query, self.keys, self.values)
+        )
+        bias = None if self.bias is None else DeviceBuffer.from_numpy(self.bias.ravel())
+        position = DeviceBuffer.from_numpy(np.array([self.position], "i8"))
+        poisoned = np.full(self.query.size + 2, np.nan).astype(self.numpy_dtype)
+        out = DeviceBuffer.from_numpy(poisoned)
+        rows = self.tokens * self.heads
+        part = (self.width + 9) // 8 * 8
+        parts = DeviceBuffer.from_numpy(np.full(rows * splits * part, np.nan, "f4"))
+        sizes = (self.heads, self.kv_heads, self.width, self.capacity, self.window, split)
+        module_of_attention.get_function(f"sdpa_cached_{self.dtype}")[(rows, splits), 128](
+            *(q, k, v, bias, position, out[1:-1], parts if splits > 1 else None),
+            *(*sizes, self.scale, self.cap),
+        )
+        if splits > 1:
+            sizes = (self.heads, self.width, self.capacity, self.window, split, splits)
+            merge = module_of_attention.get_function(f"sdpa_merge_{self.dtype}")
+            merge[rows, 64](parts, position, out[1:-1], *sizes)
+        got = out.to_numpy().astype("f8")
+        assert np.isnan(got[[0, -1]]).all()
+        return got[1:-1].reshape(self.query.shape)
+
+    def exact(self) -> tuple[Array, Array]:
+        """Return the exact results, and the bound of their errors."""
+        found, bounds = np.empty((2, *self.query.shape))
+        last_place = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}[self.dtype]
+        for token, head in np.ndindex(self.tokens, self.heads):
+            end = self.position + token + 1
+            seen = slice(max(end - self.window, 0) if self.window else 0, end)
+            kv = head // (self.heads // self.kv_heads)
+            query, keys, values = (
+                one.astype("f8")
+                for one in (self.query[token, head], self.keys[kv, seen], self.values[kv, seen])
+            )
+            scores = keys @ query * self.scale
+            if self.cap:
+                scores = self.cap * np.tanh(scores / self.cap)
+            # Rounded: each product and sum, the scale, and the tangent with its quotient.
+            error = (self.width + 4) * 2.0**-24 * (abs(keys) @ abs(query)) * self.scale
+            error += 16 * 2.0**-24 * self.cap
+            if self.bias is not None:
+                scores = scores + self.bias[head, seen]
+            error += 2.0**-24 * (abs(scores) + abs(scores).max())
+            weights = np.exp(scores - scores.max())
+            weights /= weights.sum()
+            found[token, head] = weights @ values
+            # An exponential, its part in both sums, and the joints of runs.
+            relative = 2 * (error.max() + (len(scores) + 32) * 2.0**-24)
+            magnitude = weights @ abs(values)
+            bounds[token, head] = 2 * relative * magnitude + last_place * abs(found[token, head])
+        return found, bounds + 2.0**-24
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_attention_over_a_cache(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Of whole queries, and of queries whose keys several blocks share."""
+    for _ in range(rounds(3, 50)):
+        cached = Cached(rng, dtype)
+        expected, bound = cached.exact()
+        for splits, split in ((1, 256), (-(-cached.capacity // 256), 256)):
+            got = cached.launched(splits, split, int(rng.integers(2)))
+            assert (abs(got - expected) <= bound).all(), vars(cached)
+
+
+def test_attention_over_a_cache_keeps_numbers_that_are_none(
+    device: Device, rng: np.random.Generator
+) -> None:
+    """A NaN behind the seen keys changes nothing, a seen NaN reaches each result."""
+    cached = Cached(rng, "f16")
+    expected = cached.launched(1, 256, 0)
+    cached.keys[:, cached.position + cached.tokens :] = np.nan
+    cached.values[:, cached.position + cached.tokens :] = np.nan
+    np.testing.assert_array_equal(cached.launched(1, 256, 0), expected)
+    cached.keys[:, cached.position] = np.nan
+    assert np.isnan(cached.launched(1, 256, 0)[0]).all()
+    cached.position = -5
+    assert (cached.launched(1, 256, 0)[0] == 0).all()
