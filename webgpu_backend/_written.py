@@ -10,9 +10,10 @@ several kernels. `needs` names functions of the translator's library.
     fn kernel(@builtin(workgroup_id) dispatched: vec3<u32>, …) { … }
 
 The parameters' functions and arrays come before the text. A number `n` is `n()`: its low word, a
-float (also of an f64), or a bool. A pointer `x` is an array of words `x` and the offset `x_at()` in bytes; pointers
-to f32, f16 and bf16 also have `x_load(i)`, `x_pair(i)`, which needs a multiple of 4 bytes, and, if
-not const, `x_store(i, value)`. `first_block()` is the block's place along x in a split launch.
+float (also of an f64), or a bool. A pointer `x` is an array of words `x` and the offset `x_at()`
+in bytes; pointers to f32, f16 and bf16 also have `x_load(i)`, `x_pair(i)`, which needs a multiple
+of 4 bytes, and, if not const, `x_store(i, value)`. `first_block()` is the block's place along x
+in a split launch.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ fn step(i: u32) {{ out_store(i, x_load(i)); }}
 {LOOP}
 """
 Array = npt.NDArray[np.generic]
+Doubles = npt.NDArray[np.float64]
 
 
 @pytest.fixture
@@ -139,6 +140,33 @@ def test_a_matrix_times_few_vectors(device: Device, rng: np.random.Generator, dt
         assert (abs(got[1:-1].reshape(exact.shape) - exact) <= bound).all(), sizes
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_a_product_of_matrices(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    """Of batches, with rows and columns in any order, by blocks of any size."""
+    kernel = Module.from_file(FOLDER / "matmul.spv.gz").get_function(f"matmul_{dtype}")
+    numpy_dtype = as_dtype(dtype).dtype
+    for threads in (256, int(rng.integers(1, 257)), *rng.integers(1, 257, rounds(0, 30))):
+        m, n, k = (int(rng.integers(1, 150)) for _ in range(3))
+        turned = rng.integers(0, 2, 2)
+        a, b = (rng.standard_normal((2, *shape)).astype(numpy_dtype) for shape in ((m, k), (k, n)))
+        buffers = [
+            DeviceBuffer.from_numpy(np.ascontiguousarray(one.swapaxes(1, 2) if is_turned else one))
+            for one, is_turned in ((a, turned[0]), (b, turned[1]))
+        ]
+        out = DeviceBuffer.from_numpy(np.full(2 * m * n + 2, np.nan).astype(numpy_dtype))
+        a_steps = (1, m) if turned[0] else (k, 1)
+        b_steps = (1, k) if turned[1] else (n, 1)
+        sizes = (m, n, k, m * k, *a_steps, k * n, *b_steps, m * n)
+        kernel[(-(-n // 64), -(-m // 64), 2), int(threads)](*buffers, out[1:-1], *sizes)
+        got = out.to_numpy().astype("f8")
+        assert np.isnan(got[[0, -1]]).all()
+        exact = a.astype("f8") @ b.astype("f8")
+        magnitude = abs(a.astype("f8")) @ abs(b.astype("f8"))
+        rounding = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}[dtype]
+        bound = rounding * abs(exact) + 2 * (k + 1) * 2.0**-24 * magnitude + 2.0**-25
+        assert (abs(got[1:-1].reshape(exact.shape) - exact) <= bound).all(), (threads, sizes)
+
+
 class Blocks:
     """Rows of a format of ggml, and a vector of Q8_1."""
 
@@ -233,7 +261,7 @@ class Cached:
         shape = (self.heads, self.capacity)
         self.bias = rng.standard_normal(shape).astype("f4") if has_bias else None
 
-    def launched(self, splits: int, split: int, start: int) -> Array:
+    def launched(self, splits: int, split: int, start: int) -> Doubles:
         """Return the results of the kernel, with the parts of a query merged.
 
         Arrays begin `start` elements behind the start of their buffers.
@@ -260,11 +288,11 @@ class Cached:
             sizes = (self.heads, self.width, self.capacity, self.window, split, splits)
             merge = module_of_attention.get_function(f"sdpa_merge_{self.dtype}")
             merge[rows, 64](parts, position, out[1:-1], *sizes)
-        got = out.to_numpy().astype("f8")
+        got: Doubles = out.to_numpy().astype("f8")
         assert np.isnan(got[[0, -1]]).all()
         return got[1:-1].reshape(self.query.shape)
 
-    def exact(self) -> tuple[Array, Array]:
+    def exact(self) -> tuple[Doubles, Doubles]:
         """Return the exact results, and the bound of their errors."""
         found, bounds = np.empty((2, *self.query.shape))
         last_place = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}[self.dtype]
