@@ -3,6 +3,7 @@
 cdef int refuse_names() except -1:
     for owner, table in (
         (DeviceBuffer, _habits.OF_BUFFER),
+        (HostBuffer, _habits.OF_HOST_BUFFER),
         (Stream, _habits.OF_STREAM),
         (Event, _habits.OF_EVENT),
         (Device, _habits.OF_DEVICE),

@@ -63,6 +63,20 @@ OF_TENSOR = by_name(
     }
 )
 """Names of a `DeviceTensor`."""
+OF_MODEL = by_name(
+    {
+        "from_pretrained from_file from_gguf": "Write Model.load(path).",
+        "to cuda cpu half float": "Write Model.load(path, device=device, dtype=dtype).",
+        "forward": "Write model(tokens), or model.logits(tokens, cache).",
+        "encode tokenize": "Write model.tokenizer.encode(text).",
+        "decode": "Write model.tokenizer.decode(tokens).",
+        "create_chat_completion": "Write model.chat(messages).",
+        "create_completion": "Write model.generate(prompt).",
+        "eval train parameters state_dict": "Models only run; ubridge computes no gradients.",
+        "save save_pretrained": "Write python -m ubridge.files convert FOLDER out.gguf.",
+    }
+)
+"""Names of a `Model`."""
 _CALLED = {
     "device": 'Write uhal.Device("cuda"), or pass device="cuda".',
     "tensor": OF_MODULE["Tensor"],

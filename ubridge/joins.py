@@ -103,7 +103,8 @@ def _plan_stack(tensors: Sequence[Value], axis: int = 0) -> Value:
     require_tensors("stack", *tensors)
     require(
         len({tensor.shape for tensor in tensors}) <= 1,
-        "stack: all input arrays must have the same shape",
+        "stack: all input arrays must have the same shape, got "
+        + " and ".join(dict.fromkeys(str(tensor.shape) for tensor in tensors)),
     )
     return plan_joined([one._viewed(one._layout.expanded(axis)) for one in tensors], axis)
 

@@ -110,11 +110,15 @@ if not TYPE_CHECKING:  # a type checker would take every name for an attribute
     def __getattr__(name: str) -> object:
         """Refuse a missing name; a traceback adds a similar name."""
         import sys
+        from importlib.util import find_spec
 
         from uhal.habits import OF_MODULE, OF_OTHERS
 
+        advice = OF_MODULE.get(name, OF_OTHERS)
+        if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+            advice = f"write import uhal.{name} first"
         raise AttributeError(
-            f"module 'uhal' has no attribute {name!r} ({OF_MODULE.get(name, OF_OTHERS)})",
+            f"module 'uhal' has no attribute {name!r} ({advice})",
             name=name,
             obj=sys.modules[__name__],
         )

@@ -23,7 +23,7 @@ from uhal import environment
 from uhal._refusal import describe
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
 from uhal.images import cpu_level
-from uhal.images.kernel_source import template_advice
+from uhal.images.kernel_source import source_advice
 
 __all__ = ["cuda", "hip", "host"]
 
@@ -112,7 +112,7 @@ def host(
                 "or name yours in the variable CXX"
             ) from error
         if done.returncode != 0:
-            advice = template_advice(path.read_text(encoding="utf-8", errors="replace"))
+            advice = source_advice(path.read_text(encoding="utf-8", errors="replace"))
             raise DeviceError(f"uhal.compile.host: {done.stderr.strip()}{advice}", call=command[0])
         return output.read_bytes()
 

@@ -5,6 +5,7 @@ The kernel comes with ubridge, which is loaded by name so that `uhal` itself nev
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import json
 import os
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from uhal import registry, terminal
+from uhal import environment, registry, terminal
 from uhal._float_checks import lost_floats
 from uhal._lane import DeviceBuffer, Function, Stream
 from uhal._version import __version__
@@ -266,6 +267,12 @@ def _lines(report: Report, verbose: bool) -> list[str]:
     if verbose or report.environment:
         reported = " ".join(f"{name}={value}" for name, value in report.environment.items())
         lines.append(f"set in the environment: {reported or 'nothing'}")
+    known = environment.with_simulated()
+    for name in report.environment:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            advice = f" Did you mean {near[0]}?" if near else ""
+            lines.append(f"warning: {name} has no effect: uhal has no such variable.{advice}")
     return lines
 
 

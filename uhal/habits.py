@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
 
 def by_name(table: Mapping[str, str]) -> dict[str, str]:
@@ -52,9 +53,22 @@ OF_BUFFER = by_name(
         "free": "Write buffer.close().",
         "to cuda": "Write DeviceBuffer.from_numpy(buffer.to_numpy(), device=device).",
         "shape ndim strides T reshape astype sum mean min max": _OF_TENSORS,
+        "empty": "Write DeviceBuffer.uninitialized(count, dtype).",
+        "ones full arange": "Write ubridge.ones(shape, dtype), or ubridge.full or ubridge.arange.",
+        "to_device to_gpu": "Write DeviceBuffer.from_numpy(array).",
     }
 )
 """Names of a `DeviceBuffer`."""
+OF_HOST_BUFFER = by_name(
+    {
+        "to_numpy numpy get copy": "Write buffer.array, the memory as an array of numpy.",
+        "fill": "Write buffer.array.fill(value).",
+        "copy_from set": "Write buffer.array[:] = values.",
+        "shape ndim reshape astype sum mean min max": "Write buffer.array for an array of numpy.",
+        "ptr data_ptr": "Write buffer.address.",
+    }
+)
+"""Names of a `HostBuffer`."""
 OF_STREAM = by_name(
     {
         "record": "Write stream.record_event().",
@@ -129,7 +143,7 @@ class Elsewhere:
         self.name = name
         self.advice = advice
 
-    def __get__(self, instance: object, owner: type) -> Elsewhere:
+    def __get__(self, instance: object, owner: type) -> NoReturn:
         message = f"{owner.__name__!r} object has no attribute {self.name!r}. {self.advice}"
         raise AttributeError(message, name=self.name, obj=owner if instance is None else instance)
 

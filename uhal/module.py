@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
@@ -50,8 +50,23 @@ class Module:
 
     _fixed_backend: ClassVar[str | None] = None
 
-    def __init__(self) -> None:
+    def __init__(self, *given: object, **settings: object) -> None:
         raise TypeError("a Module is made by Module.from_file or Module.from_bytes")
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Refuse a missing name; for a kernel's name, say how to get the kernel."""
+            known = () if name.startswith("_") else self._names
+            advice = f". Write module.get_function({name!r})." if name in known else ""
+            message = f"'Module' object has no attribute {name!r}{advice}"
+            raise AttributeError(message, name=name, obj=self)
+
+    def __getitem__(self, name: object) -> NoReturn:
+        """Refuse an index; a kernel comes from `get_function`."""
+        raise ArgumentTypeError(
+            f"module[…]: expected a call, got {describe(name)}. Write module.get_function(name)."
+        )
 
     @classmethod
     def from_file(

@@ -327,7 +327,10 @@ def _known_name(name: object, asked_by: str) -> str:
 def _checked_ordinal(owner: Backend, ordinal: object) -> int:
     index = as_int(ordinal)
     if index is None:
-        raise ArgumentTypeError(f"device ordinal: expected an int, got {describe(ordinal)}")
+        advice = ""
+        if isinstance(ordinal, str):
+            advice = f". Write backend={ordinal.partition(':')[0]!r} for a backend"
+        raise ArgumentTypeError(f"device ordinal: expected an int, got {describe(ordinal)}{advice}")
     count = owner.device_count()
     if not 0 <= index < count:
         there = "is 1 device, number 0" if count == 1 else f"are {count} devices, 0…{count - 1}"

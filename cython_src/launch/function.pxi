@@ -415,6 +415,13 @@ cdef class BoundLaunch:
             return call_signature(self.function.signature)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __getitem__(self, configuration):
+        name = "kernel" if self.function is None else self.function.name
+        raise _errors.ArgumentTypeError(
+            f"{name}: expected arguments after the geometry, got a second pair of brackets. Write "
+            f"{name}[grid, block, shared, stream](…)."
+        )
+
     def __reduce__(self):
         refuse_pickle(
             self,

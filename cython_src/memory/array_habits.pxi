@@ -5,10 +5,29 @@ cdef object refuse_operator(str symbol, object left, object right):
     other = right if isinstance(left, DeviceBuffer) else left
     if not isinstance(other, (DeviceBuffer, HostBuffer, int, float, complex, list, tuple)):
         return NotImplemented
+    refuse_arithmetic(
+        f"operator {symbol}", f"{type(left).__name__} and {type(right).__name__}"
+    )
+
+
+cdef object refuse_arithmetic(str called, str given):
     raise _errors.ArgumentTypeError(
-        f"operator {symbol}: expected tensors, got {type(left).__name__} and "
-        f"{type(right).__name__}. Make a tensor over its memory, ubridge.DeviceTensor(buffer), or "
-        "launch a kernel."
+        f"{called}: expected tensors, got {given}. Make a tensor over its memory, "
+        "ubridge.DeviceTensor(buffer), or launch a kernel."
+    )
+
+
+cdef object refuse_array(str called):
+    raise _errors.ArgumentTypeError(
+        f"{called}: expected an array, got a HostBuffer. Write buffer.array, its memory as an "
+        "array of numpy."
+    )
+
+
+cdef object refuse_number(str called, object buffer):
+    raise _errors.ArgumentTypeError(
+        f"{called}: expected a number, got {type(buffer).__name__}. Copy it to the host: "
+        "buffer.to_numpy()[0]."
     )
 
 

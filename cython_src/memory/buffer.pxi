@@ -265,6 +265,49 @@ cdef class DeviceBuffer:
     def __pow__(self, other, modulo):
         return refuse_operator("**", self, other)
 
+    def __mod__(self, other):
+        return refuse_operator("%", self, other)
+
+    def __floordiv__(self, other):
+        return refuse_operator("//", self, other)
+
+    def __and__(self, other):
+        return refuse_operator("&", self, other)
+
+    def __or__(self, other):
+        return refuse_operator("|", self, other)
+
+    def __neg__(self):
+        refuse_arithmetic("operator -", type(self).__name__)
+
+    def __invert__(self):
+        refuse_arithmetic("operator ~", type(self).__name__)
+
+    def __abs__(self):
+        refuse_arithmetic("abs", type(self).__name__)
+
+    def __float__(self):
+        refuse_number("float", self)
+
+    def __int__(self):
+        refuse_number("int", self)
+
+    def __hash__(self):
+        # A type with comparisons inherits no hash. Buffers are equal only to themselves.
+        return <Py_hash_t>(<uintptr_t><PyObject *>self >> 4)
+
+    def __lt__(self, other):
+        return refuse_operator("<", self, other)
+
+    def __le__(self, other):
+        return refuse_operator("<=", self, other)
+
+    def __gt__(self, other):
+        return refuse_operator(">", self, other)
+
+    def __ge__(self, other):
+        return refuse_operator(">=", self, other)
+
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
         """Refuse functions of numpy, and arrays of numpy beside an operator."""
         refuse_ufunc(ufunc)

@@ -201,6 +201,21 @@ cdef class HostBuffer:
     def __len__(self):
         return self.size
 
+    def __getitem__(self, elements):
+        refuse_array("buffer[…]")
+
+    def __setitem__(self, elements, value):
+        refuse_array("buffer[…]")
+
+    def __add__(self, other):
+        return refuse_array("operator +")
+
+    def __sub__(self, other):
+        return refuse_array("operator -")
+
+    def __mul__(self, other):
+        return refuse_array("operator *")
+
     def __reduce__(self):
         refuse_pickle(
             self,

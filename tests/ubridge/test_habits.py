@@ -13,9 +13,20 @@ import pytest
 import ubridge as ub
 import uhal
 from tests.unit.test_first_day import answer
-from ubridge.habits import OF_MODULE, OF_TENSOR
+from ubridge.habits import OF_MODEL, OF_MODULE, OF_TENSOR
 from ubridge.models import Model
-from uhal import Device, DeviceBuffer, Event, EventFlags, Function, Stream, StreamFlags, habits
+from ubridge.models.tokenizers.tokenizer import Tokenizer
+from uhal import (
+    Device,
+    DeviceBuffer,
+    Event,
+    EventFlags,
+    Function,
+    HostBuffer,
+    Stream,
+    StreamFlags,
+    habits,
+)
 from uhal.dtypes import DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 
@@ -46,6 +57,17 @@ x.buffer.shape
 x.buffer.fill(0)
 x.buffer.ptr
 x.buffer.astype("f64")
+DeviceBuffer.empty(8, "f32")
+x.buffer > 0
+-x.buffer
+x.buffer % 2
+abs(x.buffer)
+float(x.buffer)
+pinned[0] = 1
+pinned + 1
+pinned.to_numpy()
+np.asarray(pinned)
+np.save("x.npy", x)
 stream.wait(stream)
 stream.wait_event(stream)
 stream.record_event(array)
@@ -62,6 +84,13 @@ uhal.Device().use()
 uhal.Device().compute
 relu.prepare("Pi")
 relu.launch(1, 8)
+relu[1, 8][stream](x, 1, 6, 0)
+module.activationf32
+module.activation
+module["activationf32"]
+uhal.Module("kernel.so")
+uhal.Api.quick_init("host")
+uhal.debugger
 x.cpu()
 x.numpy()
 x.get()
@@ -110,21 +139,33 @@ relu[1, 8, stream](x, 1, 6, 0)
 relu((1,), (8,), (x, 1, 6, 0))
 relu(x, 1, 6, 0, block=(8, 1, 1), grid=(1, 1))
 Model.load("owner/name")
+Model("tiny")
+Model.from_pretrained("tiny")
+Tokenizer.__call__(None, "text")
+ub.save("no_folder/x.safetensors", {"x": x})
+ub.files.load(zipped)
+ub.stack([x, ub.zeros(3)])
+uhal.compile.host("kernel.cu")
 """.strip().splitlines()
 
 
 def test_every_habit_is_answered(host: Device, tmp_path: Path) -> None:
     x, stream = ub.asarray(np.arange(6, dtype=np.float32).reshape(2, 3)), Stream()
+    module = ub.load_module("activation")
+    (tmp_path / "x.pt").write_bytes(b"PK\3\4 a pickle")
     with ub.trace() as graph:
         graph.name(x, "x")
         y = x + 1
     names: dict[str, Any] = {
         **{"ub": ub, "uhal": uhal, "Model": Model, "x": x, "stream": stream, "graph": graph},
         **{"array": np.ones((2, 3), np.float32), "plan": graph.instantiate(stream), "y": y},
-        "relu": ub.load_module("activation").get_function("activationf32"),
+        **{"DeviceBuffer": DeviceBuffer, "np": np, "Tokenizer": Tokenizer},
+        **{"pinned": HostBuffer(3, "f32"), "module": module, "zipped": tmp_path / "x.pt"},
+        "relu": module.get_function("activationf32"),
     }
     said = "".join(f"{code}\n    {answer(code, names, tmp_path)}\n" for code in HABITS)
     said = re.sub(r"<Stream \d+", "<Stream …", said)
+    said = re.sub(r"/tmp/\w+/", "FOLDER/", said)
     if not GOLDEN.exists():
         GOLDEN.write_text(said, encoding="utf-8")
         pytest.fail(f"wrote {GOLDEN}: read it")
@@ -147,6 +188,7 @@ def test_names_with_advice_are_absent_from_compiled_classes(host: Device) -> Non
     kernel = ub.load_module("activation").get_function("activationf32")
     objects: list[tuple[Any, dict[str, str]]] = [
         *((DeviceBuffer.zeros(3, "f32"), habits.OF_BUFFER), (Stream(), habits.OF_STREAM)),
+        (HostBuffer(3, "f32"), habits.OF_HOST_BUFFER),
         *((Event(), habits.OF_EVENT), (host, habits.OF_DEVICE), (kernel, habits.OF_FUNCTION)),
     ]
     for one, table in objects:
@@ -163,9 +205,9 @@ def test_names_with_advice_are_absent_from_compiled_classes(host: Device) -> Non
 def test_advice_names_what_exists() -> None:
     """Each `ubridge.name`, `x.name` and the like of the advice can be called as written."""
     tables = [OF_MODULE, OF_TENSOR, habits.OF_BUFFER, habits.OF_STREAM, habits.OF_EVENT]
-    tables += [habits.OF_DEVICE, habits.OF_FUNCTION, habits.KEYWORDS]
+    tables += [habits.OF_DEVICE, habits.OF_FUNCTION, habits.KEYWORDS, OF_MODEL]
     owners = {"ubridge": ub, "uhal": uhal, "x": ub.DeviceTensor, "buffer": DeviceBuffer}
-    owners |= {"stream": Stream, "event": Event, "end": Event, "device": Device}
+    owners |= {"model": Model, "stream": Stream, "event": Event, "end": Event, "device": Device}
     owners |= {one.__name__: one for one in (DeviceBuffer, Stream, StreamFlags, EventFlags)}
     for advice in (advice for table in tables for advice in table.values()):
         for word in advice.replace("(", " ").replace(",", " ").replace(".T.", ".T").split():
@@ -173,7 +215,7 @@ def test_advice_names_what_exists() -> None:
             if dot and owner in owners:
                 found = owners[owner]
                 for part in name.split("."):
-                    typed = {"buffer": DeviceBuffer, "dtype": DType}
+                    typed = {"buffer": DeviceBuffer, "dtype": DType, "tokenizer": Tokenizer}
                     found = typed.get(part) or getattr(found, part)
 
 

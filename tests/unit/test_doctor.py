@@ -48,6 +48,13 @@ def test_one_row_a_backend_and_the_host_computes() -> None:
     assert sum("← chosen: first that works" in line for line in lines) == 1
 
 
+def test_a_misspelt_variable_is_named() -> None:
+    lines = uhal_command("doctor", UHAL_BACKEND="host", UHAL_POL="guard").stdout.splitlines()
+    assert lines[-1] == (
+        "warning: UHAL_POL has no effect: uhal has no such variable. Did you mean UHAL_POOL?"
+    )
+
+
 def test_an_override_is_named() -> None:
     lines = uhal_command("doctor", UHAL_BACKEND="host").stdout.splitlines()
     assert lines[0].endswith("← chosen: UHAL_BACKEND=host")

@@ -87,6 +87,18 @@ def pickled(path: Path) -> NotSupportedError:
     )
 
 
+def advice_for(head: bytes) -> str:
+    """Return advice for a file of another kind, by its first bytes."""
+    if head.startswith(_PICKLED):
+        return (
+            "Pickles and zips, as torch.save and np.savez write, are not read: save safetensors, "
+            "for example with ubridge.save(path, arrays)."
+        )
+    if head.startswith(b"{"):
+        return "For a model, give the folder that holds config.json."
+    return "Save safetensors, for example with ubridge.save(path, arrays)."
+
+
 def _is_of_llama2_c(head: bytes) -> bool:
     """Return whether a file begins with the sizes of a model, as older files of llama2.c do."""
     if len(head) < _SIZES.size:

@@ -138,7 +138,11 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     require(target.name, f"save, path: expected the name of a file, got {os.fspath(target)!r}")
     name = target.with_name(f".{target.name[:50]}.{secrets.token_hex(8)}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(name, flags, 0o666)
+    try:
+        descriptor = os.open(name, flags, 0o666)
+    except FileNotFoundError as error:
+        # The user did not choose the new file's name.
+        raise FileNotFoundError(error.errno, "no such folder", os.fspath(target.parent)) from None
     try:
         with os.fdopen(descriptor, "wb") as out:
             yield out

@@ -14,7 +14,7 @@ from ubridge.core.process_bound import ProcessBound
 from ubridge.device.host import has_host_memory
 from ubridge.files.entries import TensorEntry
 from ubridge.files.errors import InvalidFileError
-from ubridge.files.folders import files_of
+from ubridge.files.folders import advice_for, files_of
 from ubridge.files.gguf_reading import is_gguf, read_gguf, require_parts
 from ubridge.files.mapped import Bytes, MappedFile
 from ubridge.files.safetensors import is_safetensors, read_safetensors
@@ -67,7 +67,7 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
         else:
             raise InvalidFileError(
                 f"{file.path}: expected a file of safetensors or GGUF, got one that begins with "
-                f"{file.pages[:8].tobytes()!r}"
+                f"{file.pages[:8].tobytes()!r}. {advice_for(file.pages[:8].tobytes())}"
             )
         # The first part of a GGUF has all metadata; the others repeat some.
         metadata = {**{key: (told, key) for key in told}, **metadata}

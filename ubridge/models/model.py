@@ -17,6 +17,7 @@ from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.process_bound import ProcessBound
 from ubridge.definitions.attention import KV_APPEND, PAGED_ATTENTION, PAGES_OF_BYTES
+from ubridge.habits import OF_MODEL
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Body, Tables, TextChunk
 from ubridge.models.cache import Cache
@@ -46,6 +47,7 @@ from uhal.errors import (
     InvalidHandleError,
     NotSupportedError,
 )
+from uhal.habits import Elsewhere
 from uhal.images.regular_file import path_of
 from uhal.progress import Progress
 
@@ -73,6 +75,12 @@ class Model(ProcessBound):
     """
 
     _instead = "Send the path of its files; Model.load() there."
+
+    def __new__(cls, body: object = None, *_: object, **__: object) -> Model:
+        """Refuse a path and nothing: `load` reads models."""
+        if body is None or isinstance(body, (str, os.PathLike)):
+            raise TypeError("a Model is made by Model.load(path)")
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -150,7 +158,13 @@ class Model(ProcessBound):
         design = source.design
         capacity = _tokens("context", context) or min(_USUAL_CAPACITY, design.context)
         member = (0, 1) if group is None else (group.rank, group.ranks)
-        loader = Loader(source, at, None if dtype is None else as_dtype(dtype), quantize, member)
+        kind = None if dtype is None else as_dtype(dtype)
+        if kind is not None and kind.name not in ("f32", "f16", "bf16"):
+            raise ArgumentTypeError(
+                f"Model.load, dtype: expected f32, f16 or bf16, got {kind.name}. Pass "
+                'quantize="q8_0" for smaller weights.'
+            )
+        loader = Loader(source, at, kind, quantize, member)
         own = design if loader.share is None else loader.share.own
         loader.require_room(own.state_bytes(capacity, loader.dtype.itemsize), progress)
         for notice in (*source.notices, *loader.notices):
@@ -186,6 +200,11 @@ class Model(ProcessBound):
         tokens than the cache can hold; the cache is then unchanged.
         """
         self._require_no_engine("Model.logits")
+        if not isinstance(cache, Cache):
+            raise ArgumentTypeError(
+                f"Model.logits, cache: expected a Cache, got {type(cache).__name__}. Write "
+                "model.cache()."
+            )
         ids = self._checked(tokens, cache.capacity - cache.length)
         length = cache.length + len(ids)
         if length > self.trained_context and not self._is_beyond:
@@ -469,3 +488,7 @@ def _is_index(value: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+for _name, _advice in OF_MODEL.items():
+    setattr(Model, _name, Elsewhere(_name, _advice))

@@ -80,7 +80,9 @@ def of_numpy(kind: type, function: Any, given: tuple[Any, ...], settings: dict[s
     path = f"{function.__module__}.{function.__name__}".replace("numpy", "np", 1)
     name, ours = function.__name__, _package()
     advice = f"{path}(x.to_numpy()) computes on the host"
-    if name in ours.__all__:
+    if name == "save":
+        advice = "np.save(path, x.to_numpy()) and ubridge.save(path, {name: x}) write files"
+    elif name in ours.__all__:
         advice = f"ubridge.{name}(x) computes on the device, {advice}"
     elif hasattr(kind, name):
         advice = f"x.{name} is of the device, {advice}"

@@ -20,11 +20,14 @@ INCLUDE = Path(__file__).resolve().parents[1] / "include"
 """The folder of `<uhal/kernel.h>`."""
 INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH"))
 """Environment variables that would change clang's output."""
+_PATH = re.compile(r"[^\s{}();]+\.(cu|cuh|cc|cpp|cxx|c|hip|cl)")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>\s*KERNEL(?:_BOUNDED)?\s*\(")
 
 
-def template_advice(source: str) -> str:
-    """Return advice about a KERNEL declared as a template, "" without such a KERNEL."""
+def source_advice(source: str) -> str:
+    """Return advice about a path instead of a text, or a KERNEL declared as a template, else ""."""
+    if _PATH.fullmatch(source.strip()):
+        return f"\nThe source is a text: write Path({source.strip()!r}).read_text()."
     if not _TEMPLATE.search(source):
         return ""
     return (
@@ -75,7 +78,7 @@ def run_clang(command: Sequence[str], source: str, output: Path, backend: str) -
     if done.returncode != 0:
         raise DeviceError(
             f"{backend}_backend.compile: {(done.stdout + done.stderr).strip()}"
-            f"{template_advice(source)}",
+            f"{source_advice(source)}",
             backend=backend,
             call="clang",
         )

@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _execute(program: str, arguments: Sequence[str], is_module: bool) -> int:
     """Run the program in this process as `__main__`; its exceptions propagate."""
+    if not is_module and not Path(program).exists():
+        print(f"profile: {program}: there is no such file", file=sys.stderr)
+        return 2
     sys.argv = [program, *arguments]
     try:
         if is_module:

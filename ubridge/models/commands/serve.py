@@ -25,6 +25,14 @@ _GRACE = 5
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+def port_number(text: str) -> int:
+    """Read a TCP port."""
+    port = int(text)
+    if not 0 <= port < 2**16:
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {port}")
+    return port
+
+
 def run(arguments: Sequence[str]) -> int:
     """Load a model, and serve it until a signal."""
     summary, _, usage = (__doc__ or "").partition("\n")
@@ -34,7 +42,13 @@ def run(arguments: Sequence[str]) -> int:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL", help="a folder of Hugging Face's, or a GGUF file")
     add("--host", default=_LOOPBACK[0], metavar="HOST", help=f"default: {_LOOPBACK[0]}")
-    add("--port", type=int, default=8000, metavar="PORT", help="default: 8000; 0: any free port")
+    add(
+        "--port",
+        type=port_number,
+        default=8000,
+        metavar="PORT",
+        help="default: 8000; 0: any free port",
+    )
     add("--key-file", type=Path, metavar="FILE", help="its first line is the key of every request")
     add("--name", metavar="NAME", help="the model's name; default: its file's")
     add("--sequences", type=int, default=16, metavar="N", help="texts that run at once")

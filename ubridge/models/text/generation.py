@@ -28,6 +28,9 @@ class Generation(Iterator[str]):
     ended, or that the program dropped, holds no cache.
     """
 
+    def __repr__(self) -> str:
+        return "<Generation: iterate over its pieces of text, or read() all of it>"
+
     def __init__(
         self,
         model: LanguageModel[Any],

@@ -21,7 +21,7 @@ from ubridge.models.text.protocol import CacheLike, LanguageModel
 from ubridge.models.text.sampler import Hook
 from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
-from ubridge.models.text.templates import render
+from ubridge.models.text.templates import render, require_messages
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from uhal.dtypes import i64
 from uhal.errors import ArgumentValueError
@@ -133,6 +133,8 @@ class Session(ProcessBound):
         max_tokens: int | None,
     ) -> tuple[list[int], int]:
         """The tokens of the messages that fit, and the number of messages left out."""
+        if isinstance(messages, (str, Mapping)):
+            require_messages(messages)  # a list of its parts would name the first of them
         capacity = self.cache.capacity
         usual = capacity // _PARTS_FOR_AN_ANSWER
         answer = usual if max_tokens is None else min(max_tokens, capacity // 2)

@@ -59,7 +59,7 @@ def render(
     call it; one template runs at a time.
     """
     _require_library()
-    _require_messages(messages)
+    require_messages(messages)
     given = {"messages": messages, "add_generation_prompt": add_generation_prompt}
     values = {
         name: _plain(name, value)
@@ -196,7 +196,8 @@ def _require_library() -> None:
         )
 
 
-def _require_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+def require_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse anything but a list of messages."""
     if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence):
         raise ArgumentTypeError(
             f"messages: expected a list such as [{{'role': 'user', 'content': 'Hello'}}], got "

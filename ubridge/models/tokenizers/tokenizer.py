@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ubridge.core.fits import require
 from ubridge.files.folders import expanded
@@ -81,6 +81,10 @@ class Tokenizer(ABC):
         made = import_module(_READERS[name]).read(found)
         assert isinstance(made, Tokenizer)
         return made
+
+    def __call__(self, *given: object, **settings: object) -> NoReturn:
+        """Raise a `TypeError` that names `encode`, for callers of transformers' tokenizers."""
+        raise TypeError("a tokenizer is no function. Write tokenizer.encode(text).")
 
     def encode(
         self, text: str, *, add_special: bool = True, parse_special: bool = True
