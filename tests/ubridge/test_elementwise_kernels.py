@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -288,3 +289,35 @@ def test_where(device: Device, rng: np.random.Generator, ids: str, dtype: str, l
         **random_geometry(rng),
     )
     assert_same(output.to_numpy(), np.where(condition.values != 0, yes.values, no.values))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders_beside_multiples_of_the_divisor(
+    host: Device, rng: np.random.Generator, dtype: type[np.floating[Any]]
+) -> None:
+    """Quotients are next to integers, small or too large for vectors; rests are exact."""
+    for bits in (3, 10, 21, 23, 40, 52):
+        count = int(rng.integers(1, 2000))
+        divisor = (rng.standard_normal(count) * 10.0 ** rng.integers(-30, 9)).astype(dtype)
+        quotient = rng.integers(0, 1 << bits, count) * rng.choice([-1, 1], count)
+        value = (divisor.astype(np.longdouble) * quotient).astype(dtype)
+        for _ in range(int(rng.integers(0, 3))):
+            value = np.nextafter(value, rng.choice([-np.inf, np.inf], count).astype(dtype))
+        if bits % 2:
+            special = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1e-45]
+            for array in (value, divisor):
+                array[rng.integers(0, count, 3)] = rng.choice(special, 3)
+        x, y = ubridge.asarray(value, device=host), ubridge.asarray(divisor, device=host)
+        with np.errstate(all="ignore"):
+            whole = np.floor_divide(value, divisor)
+            exact = [np.fmod(value, divisor), np.remainder(value, divisor)]
+        for got, rest in zip((ubridge.mod(x, y), ubridge.remainder(x, y)), exact, strict=True):
+            found = got.to_numpy()
+            np.testing.assert_array_equal(found, rest)
+            are_numbers = ~np.isnan(rest)
+            np.testing.assert_array_equal(
+                np.signbit(found[are_numbers]), np.signbit(rest[are_numbers])
+            )
+        # numpy's quotients by 0 and of infinities differ.
+        finite = np.isfinite(value) & np.isfinite(divisor) & (divisor != 0)
+        np.testing.assert_array_equal(ubridge.floor_divide(x, y).to_numpy()[finite], whole[finite])

@@ -129,6 +129,9 @@ LONG_OPERATION(FloorQuotient, T, floor_quotient(a, b))
 LONG_OPERATION(Power, T, power(a, b))
 LONG_OPERATION(Hypotenuse, T, hypotenuse(a, b))
 LONG_OPERATION(LogOfSum, T, log_of_sum(a, b))
+#if !KERNEL_ON_GPU
+#include "division_groups.h"
+#endif
 OPERATION(CopySign, T, copysign_of(a, b))
 OPERATION(And, T, T(a &b))
 OPERATION(Or, T, T(a | b))

@@ -77,21 +77,23 @@ DEVICE_FUNCTION void index_select(BLOCK block, const char *entry, u64 numel,
 }
 
 #if !KERNEL_ON_GPU
+// A bound of the ids that select something: one comparison for each id.
+template <class I> static u64 bound_of(Indexed dim)
+{
+    const u64 none = u64(Limits<I>::highest);
+    return dim.has_none && none < dim.length ? none : dim.length;
+}
+
 // out[k] = from[ids[k] * right + k], or with a right of 1 from[ids[k]], for one run of elements.
 template <bool lone, class I, class T>
 static void gather_run(const char *entry, const I *ids, u64 position, const T *from, T *out,
                        u64 length, Indexed dim, u64 right)
 {
-    bool each = true;
-    for (u64 k = 0; k < length; ++k)
-        each &= dim.holds(ids[k]);
-    if (each) {
-        UHAL_INDEPENDENT
-        for (u64 k = 0; k < length; ++k)
-            out[k] = lone ? from[u64(ids[k])] : from[u64(ids[k]) * right + k];
-        return;
-    }
-    for (u64 k = 0; k < length; ++k) {
+    const u64 bound = bound_of<I>(dim);
+    u64 k = 0;
+    for (; k < length && u64(ids[k]) < bound; ++k)
+        out[k] = lone ? from[u64(ids[k])] : from[u64(ids[k]) * right + k];
+    for (; k < length; ++k) {
         const bool found = selects(entry, ids[k], position + k, dim);
         out[k] = found ? from[u64(ids[k]) * right + (lone ? 0 : k)] : T(0);
     }
@@ -142,6 +144,22 @@ template <class T> struct Accumulate {
     }
 };
 
+#if !KERNEL_ON_GPU
+// Updates target[ids[k] * right + k], or with a right of 1 target[ids[k]], for one run of elements.
+template <bool lone, class I, class T, class Update>
+static void scatter_run(const char *entry, const I *ids, u64 position, const T *from, T *target,
+                        u64 length, Indexed dim, u64 right, Update update)
+{
+    const u64 bound = bound_of<I>(dim);
+    u64 k = 0;
+    for (; k < length && u64(ids[k]) < bound; ++k)
+        update(target[lone ? u64(ids[k]) : u64(ids[k]) * right + k], from[k]);
+    for (; k < length; ++k)
+        if (selects(entry, ids[k], position + k, dim))
+            update(target[lone ? u64(ids[k]) : u64(ids[k]) * right + k], from[k]);
+}
+#endif
+
 // out[l, id, r] becomes update(out[l, id, r], inp[l, j, r]) for j = 0, 1, … in this order. An id is
 // ids[j], or ids[l, j, r] with `id_each`. A work-item owns all of one l and r, so nothing races.
 template <bool id_each, class I, class T, class Update>
@@ -163,6 +181,14 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
 #else
     // Whole rows: the order of updates of an element is the same.
     const u64 last = block.uhal_last(left * right);
+    if (right == 1) {
+        for (u64 i = block.uhal_first(left); i < last; ++i) {
+            const u64 position = id_each ? i * src_dim : 0;
+            scatter_run<true>(entry, ids + position, position, inp + i * src_dim,
+                              out + i * dim.length, src_dim, dim, 1, update);
+        }
+        return;
+    }
     for (u64 i = block.uhal_first(left * right); i < last;) {
         u64 column = i;
         const u64 before = split_off(column, right);
@@ -171,11 +197,8 @@ DEVICE_FUNCTION void scatter(BLOCK block, const char *entry, const I *ids, const
             const u64 source = (before * src_dim + j) * right + column;
             T *const target = out + before * dim.length * right + column;
             if constexpr (id_each) {
-                for (u64 k = 0; k < length; ++k) {
-                    const I id = ids[source + k];
-                    if (selects(entry, id, source + k, dim))
-                        update(target[u64(id) * right + k], inp[source + k]);
-                }
+                scatter_run<false>(entry, ids + source, source, inp + source, target, length, dim,
+                                   right, update);
             } else if (const I id = ids[j]; selects(entry, id, j, dim)) {
                 UHAL_INDEPENDENT
                 for (u64 k = 0; k < length; ++k)

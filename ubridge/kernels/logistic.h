@@ -28,6 +28,8 @@ template <class T> DEVICE_FUNCTION T times_power_of_e(T x, T tail, bool negative
     return x + x * (negative ? tail : -tail);
 }
 
+#if KERNEL_ON_GPU
+
 // factor * scale / (1 + e^-(x + tail)); the tail is too small for its square to count. For a large
 // -x, e^x is the square of a power that is a normal number. The second factor comes last, so that
 // only the result is rounded to a subnormal.
@@ -44,6 +46,36 @@ DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
     const T product = (negative ? factor * power : factor) / total * scale;
     return negative ? product * rest : product;
 }
+
+#else
+
+// Beyond `shift`, e^-x is the product of e^-(x - shift) and a constant. The difference is exact, and
+// both factors are normal numbers up to twice the shift.
+template <class T> struct FarPower;
+template <> struct FarPower<f32> {
+    static constexpr f32 shift = 87, constant = 1.6458114310822737e-38f;
+};
+template <> struct FarPower<f64> {
+    static constexpr f64 shift = 700, constant = 9.8596765437597708e-305;
+};
+
+// As above for vectors. The form holds a compiler back from two vectors of powers, one for near
+// elements and one for far elements. Far from 0 the sum is 1, so that it needs no constant.
+template <class T, class Tail = NoTail>
+DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
+{
+    const bool negative = x < T(0);
+    const T magnitude = negative ? -x : x;
+    const T far = T(magnitude > FarPower<T>::shift);
+    const T near = T(1) - far;
+    const T found = power_of_e(FarPower<T>::shift * far - magnitude);
+    const T power = times_power_of_e(found, tail, negative);
+    const T product = factor * (negative ? power : T(1)) / (T(1) + power * near) * scale;
+    const T rest = near + FarPower<T>::constant * far;
+    return product * (negative ? rest : T(1));
+}
+
+#endif
 
 // The same for results of type T.
 template <class T>

@@ -159,6 +159,7 @@ ROWS(f32)
 ROWS(f64)
 
 // bh = b * h and td = t * d, as Candle passes them.
+#if KERNEL_ON_GPU
 #define ROPE(T)                                                                                    \
     KERNEL(rope_i_##T, (const T *src, const T *cos, const T *sin, T *dst, u32 bh, u32 td,          \
                         u32 stride_b))                                                             \
@@ -181,6 +182,30 @@ ROWS(f64)
             rope_by_position(i, src, cos, sin, dst, t, h, d, stride_b);                            \
         }                                                                                          \
     }
+#else
+#define ROPE(T)                                                                                    \
+    KERNEL(rope_i_##T, (const T *src, const T *cos, const T *sin, T *dst, u32 bh, u32 td,          \
+                        u32 stride_b))                                                             \
+    {                                                                                              \
+        rope_neighbors(THIS_BLOCK, u64(bh) * td / 2, src, cos, sin, dst, td, stride_b);            \
+    }                                                                                              \
+    KERNEL(rope_##T, (const T *src, const T *cos, const T *sin, T *dst, u32 bh, u32 td, u32 d,     \
+                      u32 stride_b))                                                               \
+    {                                                                                              \
+        rope_runs(THIS_BLOCK, u64(bh) * td / 2, src, cos, sin, dst, d, [=](u64 pair) {             \
+            return pair % (td / 2) + batch_angles(pair, stride_b, td / 2);                         \
+        });                                                                                        \
+    }                                                                                              \
+    KERNEL(rope_thd_##T, (const T *src, const T *cos, const T *sin, T *dst, u32 b, u32 t, u32 h,   \
+                          u32 d, u32 stride_b))                                                    \
+    {                                                                                              \
+        rope_runs(THIS_BLOCK, u64(b) * t * h * d / 2, src, cos, sin, dst, d, [=](u64 pair) {       \
+            const u64 row = pair / (d / 2);                                                        \
+            return row / h % t * (d / 2) + pair % (d / 2) +                                        \
+                   batch_angles(pair, stride_b, u64(t) * d / 2);                                   \
+        });                                                                                        \
+    }
+#endif
 
 ROPE(bf16)
 ROPE(f16)

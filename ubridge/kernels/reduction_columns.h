@@ -72,6 +72,34 @@ inline void merge_rows(State *states, u64 columns, u64 first, u64 rows, Read rea
     }
 }
 
+// Places. Most rows have no better value than the best so far, which vectors find out; only columns
+// that do have one are then taken row by row.
+template <class C, class Order, class Read>
+inline void merge_rows(Place<C, Order> *states, u64 columns, u64 first, u64 rows, Read read)
+{
+    alignas(64) C best[COLUMNS];
+    alignas(64) Word<C> has_nan[COLUMNS] = {};
+    u64 changed[COLUMNS], count = 0;
+    for (u64 i = 0; i < columns; ++i)
+        best[i] = Order::template worst<C>();
+    for (u64 row = first; row < first + rows; ++row) {
+        const C *values = read(row);
+        for (u64 i = 0; i < columns; ++i) {
+            best[i] = Order::better(values[i], best[i]) ? values[i] : best[i];
+            has_nan[i] |= is_nan(values[i]) ? Word<C>(1) : Word<C>(0);
+        }
+    }
+    for (u64 i = 0; i < columns; ++i) {
+        changed[count] = i;
+        count += first == 0 || has_nan[i] != 0 || Order::better(best[i], states[i].value);
+    }
+    for (u64 row = first; count > 0 && row < first + rows; ++row) {
+        const C *values = read(row);
+        for (u64 i = 0; i < count; ++i)
+            states[changed[i]].step(values[changed[i]], row);
+    }
+}
+
 // Results of this block, number `index` of `blocks`.
 template <class State, class T, class Out>
 inline void reduce_columns(const ColumnGroups<T> &groups, u64 index, u64 blocks, u64 results,

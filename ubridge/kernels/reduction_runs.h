@@ -47,9 +47,22 @@ template <class Order, class C> __attribute__((noinline)) C best_of_run(u64 coun
     for (u64 lane = 0; lane < SUM_LANES; ++lane)
         lanes[lane] = Order::template worst<C>();
     u64 i = 0;
+    // Each step of a lane waits for the step before, so it is one instruction: NaN are noted apart.
+    Word<C> has_nan[SUM_LANES] = {};
     for (; i + SUM_LANES <= count; i += SUM_LANES)
+        for (u64 lane = 0; lane < SUM_LANES; ++lane) {
+            const C value = values[i + lane];
+            lanes[lane] = Order::better(value, lanes[lane]) ? value : lanes[lane];
+            has_nan[lane] |= is_nan(value) ? Word<C>(1) : Word<C>(0);
+        }
+    if constexpr (!Number<C>::is_integer) {
+        Word<C> any = 0;
         for (u64 lane = 0; lane < SUM_LANES; ++lane)
-            lanes[lane] = Order::of_all(lanes[lane], values[i + lane]);
+            any |= has_nan[lane];
+        for (u64 at = 0; any != 0; ++at)
+            if (is_nan(values[at]))
+                return values[at];
+    }
     for (u64 lane = 0; i + lane < count; ++lane)
         lanes[lane] = Order::of_all(lanes[lane], values[i + lane]);
     for (u64 width = SUM_LANES / 2; width > 0; width /= 2)

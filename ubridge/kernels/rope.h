@@ -66,4 +66,42 @@ DEVICE_FUNCTION void rope_by_position(u64 pair, const T *src, const T *cos, cons
     rotate(src, dst, first, first + d / 2, cos[angle], sin[angle]);
 }
 
+#if !KERNEL_ON_GPU
+
+// The work of a block on a CPU: runs of pairs that lie `apart` in a row of d elements, with
+// consecutive angles. `angle_of` returns the angle of a run's first pair.
+template <class T, class AngleOf>
+inline void rope_runs(BLOCK block, u64 pairs, const T *src, const T *cos, const T *sin, T *dst,
+                      u64 d, AngleOf angle_of)
+{
+    const u64 half = d / 2, last = block.uhal_last(pairs);
+    for (u64 pair = block.uhal_first(pairs); pair < last;) {
+        const u64 row = pair / half, column = pair % half, angle = angle_of(pair);
+        const u64 count = half - column < last - pair ? half - column : last - pair;
+        const u64 first = row * d + column;
+        UHAL_INDEPENDENT
+        for (u64 k = 0; k < count; ++k)
+            rotate(src, dst, first + k, first + k + half, cos[angle + k], sin[angle + k]);
+        pair += count;
+    }
+}
+
+// The same for pairs of neighbors. Runs end where the angles begin anew.
+template <class T>
+inline void rope_neighbors(BLOCK block, u64 pairs, const T *src, const T *cos, const T *sin, T *dst,
+                           u64 td, u64 stride_b)
+{
+    const u64 last = block.uhal_last(pairs);
+    for (u64 pair = block.uhal_first(pairs); pair < last;) {
+        const u64 place = pair % (td / 2), angle = place + batch_angles(pair, stride_b, td / 2);
+        const u64 count = td / 2 - place < last - pair ? td / 2 - place : last - pair;
+        UHAL_INDEPENDENT
+        for (u64 k = 0; k < count; ++k)
+            rotate(src, dst, 2 * (pair + k), 2 * (pair + k) + 1, cos[angle + k], sin[angle + k]);
+        pair += count;
+    }
+}
+
+#endif
+
 #endif
