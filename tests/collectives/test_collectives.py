@@ -75,6 +75,7 @@ def test_every_collective_equals_numpy_eager_and_replayed(ranks: int, seed: int)
 
 
 @needs_mpi
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_operations_on_tensors_equal_their_references_eager_and_in_graphs(
     ranks: int, seed: int
