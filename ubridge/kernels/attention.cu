@@ -51,7 +51,7 @@ template <class T> struct Masked {
         attend(THIS_BLOCK, blockDim.x * blockDim.y * blockDim.z, q + row * head_dim,               \
                Rows<T>{k + kv}, Rows<T>{v + kv}, Contiguous{head_dim}, seen, 0, seen.end,          \
                head_dim, Masked<T>{row_mask, C(scale)}, -C(INFINITY),                              \
-               Target<T>{out + row * head_dim, nullptr, head_dim});                                \
+               Target<T>{out, nullptr, row, 0, 1, head_dim});                                      \
     }                                                                                              \
     KERNEL_BOUNDED(                                                                                \
         sdpa_cached_##T, MAX_KEYS,                                                                 \
@@ -63,10 +63,9 @@ template <class T> struct Masked {
         const u64 kv = head / (heads / kv_heads) * capacity * head_dim;                            \
         const Seen seen(*position + i64(row / heads), capacity, window);                           \
         const f32 *const own = bias == nullptr ? bias : bias + head * capacity;                    \
-        attend_split(THIS_BLOCK, blockDim.x, blockIdx.y, gridDim.y, split, q + row * head_dim,     \
-                     Rows<T>{k + kv}, Rows<T>{v + kv}, Contiguous{head_dim}, seen, head_dim,       \
-                     Bounded<C>{own, C(scale), C(cap)}, -C(INFINITY), out + row * head_dim,        \
-                     parts + row * gridDim.y * part_width(head_dim));                              \
+        attend_split(THIS_BLOCK, blockDim.x, split, q, Rows<T>{k + kv}, Rows<T>{v + kv},           \
+                     Contiguous{head_dim}, seen, Bounded<C>{own, C(scale), C(cap)}, -C(INFINITY),  \
+                     Target<T>{out, parts, row, blockIdx.y, gridDim.y, head_dim});                 \
     }                                                                                              \
     KERNEL(sdpa_merge_##T, (const C *parts, const i64 *position, T *out, u32 heads, u32 head_dim,  \
                             u64 capacity, u64 window, u64 split, u32 splits)) {                    \

@@ -23,8 +23,12 @@ DEVICE_FUNCTION f32 multiply_add(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
 DEVICE_FUNCTION f64 multiply_add(f64 a, f64 b, f64 c) { return fma(a, b, c); }
 
 #if KERNEL_ON_GPU
+// Elements that a loop takes at once: more f64 would not fit into the registers.
+template <class C> constexpr u32 UNROLLED = sizeof(C) > 4 ? 2 : 4;
+
 template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T *b) {
     C sum = 0;
+#pragma unroll UNROLLED<C>
     for (u32 i = 0; i < count; ++i)
         sum += a[i] * widen(b[i]);
     return sum;
@@ -45,22 +49,26 @@ template <class C> struct Bounded {
     }
 };
 
-// Writes the result of a query to `out`. With `parts` it writes the query's sums over some keys
-// there, their total and their largest score, for `merge`.
+// Writes the result of a query to row `row` of `out`. With several splits it writes the query's
+// sums over some keys to its part of `parts`, their total and their largest score, for `merge`.
+// Places are computed at the end, so that they need no registers before.
 template <class T> struct Target {
     T *out;
     Compute<T> *parts;
-    u32 head_dim;
+    u64 row;
+    u32 index, splits, head_dim;
     DEVICE_METHOD void operator()(u32 column, Compute<T> sum, Compute<T> total,
                                   Compute<T> largest) const {
-        if (parts == nullptr) {
-            out[column] = narrow<T>(total == Compute<T>(0) ? Compute<T>(0) : sum / total);
+        if (splits == 1) {
+            out[row * head_dim + column] =
+                narrow<T>(total == Compute<T>(0) ? Compute<T>(0) : sum / total);
             return;
         }
-        parts[column] = sum;
+        Compute<T> *const own = parts + (row * splits + index) * part_width(head_dim);
+        own[column] = sum;
         if (column == 0) {
-            parts[head_dim] = total;
-            parts[head_dim + 1] = largest;
+            own[head_dim] = total;
+            own[head_dim + 1] = largest;
         }
     }
 };
@@ -183,6 +191,7 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, Keys k, Keys v
         THREADS_OF(block, t) {
             for (u32 column = t; column < head_dim; column += threads) {
                 C sum = 0;
+#pragma unroll UNROLLED<C>
                 for (u32 i = 0; i < count; ++i) {
                     const u64 at = places.noted(noted, i, begin + i);
                     sum += v.scaled(scores[i], at) * widen(v.row(at)[column]);
@@ -212,18 +221,16 @@ DEVICE_FUNCTION void attend(BLOCK block, u32 threads, const T *q, Keys k, Keys v
 // A query over all visible keys. With several splits, a block takes `split` keys and leaves its
 // part in `parts`; a block without visible keys leaves nothing.
 template <class T, class Keys, class Places, class Visible, class Score>
-DEVICE_FUNCTION void attend_split(BLOCK block, u32 threads, u32 index, u32 splits, u64 split,
-                                  const T *q, Keys k, Keys v, Places places, const Visible &visible,
-                                  u32 head_dim, Score score, Compute<T> sink, T *out,
-                                  Compute<T> *parts) {
-    const bool is_whole = splits == 1;
-    const u64 first = is_whole ? 0 : index * split;
+DEVICE_FUNCTION void attend_split(BLOCK block, u32 threads, u64 split, const T *q, Keys k, Keys v,
+                                  Places places, const Visible &visible, Score score,
+                                  Compute<T> sink, const Target<T> &target) {
+    const bool is_whole = target.splits == 1;
+    const u64 first = is_whole ? 0 : target.index * split;
     const u64 next = first + split;
     const u64 last = is_whole || visible.end < next ? visible.end : next;
-    Compute<T> *const own = is_whole ? nullptr : parts + u64(index) * part_width(head_dim);
     if (is_whole || visible.from(first) < last)
-        attend(block, threads, q, k, v, places, visible, first, last, head_dim, score,
-               is_whole ? sink : -Compute<T>(INFINITY), Target<T>{out, own, head_dim});
+        attend(block, threads, q + target.row * target.head_dim, k, v, places, visible, first,
+               last, target.head_dim, score, is_whole ? sink : -Compute<T>(INFINITY), target);
 }
 
 // Joins the parts of a query in order; part p has the visible keys from p * split on.
@@ -246,7 +253,7 @@ DEVICE_FUNCTION void merge(BLOCK block, u32 threads, const Compute<T> *parts, T 
                 largest = joint.largest;
                 key = visible.from((part + 1) * split);
             }
-            Target<T>{out, nullptr, head_dim}(column, sum, total, largest);
+            Target<T>{out, nullptr, 0, 0, 1, head_dim}(column, sum, total, largest);
         }
     }
 }

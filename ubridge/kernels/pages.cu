@@ -140,10 +140,9 @@ DEVICE_FUNCTION void attend_paged(BLOCK block, u32 threads, u64 row, u32 index, 
                        texts.entry, texts.pages, texts.page_size, u64(texts.kv_heads) * size};
     const u64 kv = u64(head / (texts.heads / texts.kv_heads)) * size;
     const f32 *const own = texts.bias == nullptr ? texts.bias : texts.bias + head * capacity;
-    attend_split(block, threads, index, splits, MAX_KEYS, q + row * texts.head_dim, k.from(kv),
-                 v.from(kv), places, shown, texts.head_dim,
+    attend_split(block, threads, MAX_KEYS, q, k.from(kv), v.from(kv), places, shown,
                  Bounded<C>{own, C(texts.scale), C(texts.cap)}, sink_of<C>(texts.sinks, head),
-                 out + row * texts.head_dim, parts + row * splits * part_width(texts.head_dim));
+                 Target<T>{out, parts, row, index, splits, texts.head_dim});
 }
 
 enum : u32 { SCALE_BYTES = 4 };
