@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
@@ -160,6 +161,9 @@ def _run_example(name: str, arguments: Sequence[str]) -> int:
             sys.argv = [str(path), *arguments]
             # A program finds the modules beside it.
             sys.path.insert(0, str(folder))
+            if isinstance(sys.stdout, TextIOWrapper):
+                # A terminal without a character shows its escape.
+                sys.stdout.reconfigure(errors="backslashreplace")
             runpy.run_path(str(path), run_name="__main__")
             return 0
     print(f"{name}.py is missing from this installation of uhal", file=sys.stderr)

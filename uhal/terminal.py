@@ -15,6 +15,11 @@ def one_line(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
+def controlled(text: str) -> str:
+    """Return text with its newlines, and other control characters as escapes."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
 def write(stream: TextIO | None, text: str) -> None:
     """Write text; escape characters that the stream's encoding lacks. None writes nothing."""
     if stream is None or not text:
@@ -27,4 +32,4 @@ def write(stream: TextIO | None, text: str) -> None:
     stream.flush()
 
 
-__all__ = ["one_line", "write"]
+__all__ = ["controlled", "one_line", "write"]

@@ -25,6 +25,24 @@ def test_a_name_stays_on_its_line() -> None:
     assert terminal.one_line("plain é 漢") == "plain é 漢"
 
 
+def test_errors_show_escapes_of_the_files_they_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ubridge.files.__main__ import main
+    from ubridge.models.commands import main as of_models
+    from uhal.profiler.command import run as profiled
+
+    path = tmp_path / "x\x1b[2J\n"
+    path.write_text("no weights")
+    assert main(["ls", str(path)]) == 1
+    assert of_models("generate", [str(path)]) == 1
+    with pytest.raises(SystemExit):
+        profiled([f"{path}.py"])
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert said.count("x\\x1b[2J") >= 2
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_every_command_writes_every_name(
     encoding: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has closed the pipe; nothing is left to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (DeviceError, OSError, re.error) as error:
-        terminal.write(sys.stderr, f"ubridge.files: {error}\n")
+        terminal.write(sys.stderr, f"ubridge.files: {terminal.one_line(str(error))}\n")
         return 1
     return 0
 

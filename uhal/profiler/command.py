@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,10 @@ def run(arguments: Sequence[str]) -> int:
         program, rest = options.program, []
     else:
         _parser().error("expected a program to run")
+    if options.module is None and not os.path.exists(program):
+        _parser().error(
+            f"expected a program to run, got {terminal.one_line(program)}: no such file"
+        )
     found = profile(graphs=options.graphs, limit=options.limit)
     status = 0
     found.start()

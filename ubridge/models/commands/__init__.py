@@ -13,6 +13,7 @@ from importlib import import_module
 from io import TextIOWrapper, UnsupportedOperation
 
 from ubridge.models.commands.seeds import SEEDS
+from uhal import terminal
 from uhal.errors import DeviceError
 
 _MODULES = {
@@ -61,7 +62,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
         # The reader closed the pipe; the exit of the program handles it.
         raise
     except (DeviceError, ImportError, MemoryError, OSError) as error:
-        print(f"{command}: {error}", file=sys.stderr)
+        terminal.write(sys.stderr, f"{command}: {terminal.controlled(str(error))}\n")
         return 1
     except KeyboardInterrupt:
         print(file=sys.stderr)
