@@ -32,7 +32,7 @@ mapped = {
 }
 for segment in sorted(path for path in mapped if path.startswith("/dev/shm/")):
     print(f"rank {place.rank} has segment {segment}", flush=True)
-seconds = 60 if how == "KILL" else 1.5
+seconds = 60 if how == "KILL" else 3
 began = time.monotonic()
 try:
     for turn in range(calls):

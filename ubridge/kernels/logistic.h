@@ -49,18 +49,19 @@ DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
 
 #else
 
-// Beyond `shift`, e^-x is the product of e^-(x - shift) and a constant. The difference is exact, and
-// both factors are normal numbers up to twice the shift.
+// Beyond `shift`, e^-x is the product of e^-(x - shift) and twice e^-(shift / 2). The difference is
+// exact, and the factors are normal numbers up to twice the shift.
 template <class T> struct FarPower;
 template <> struct FarPower<f32> {
-    static constexpr f32 shift = 87, constant = 1.6458114310822737e-38f;
+    static constexpr f32 shift = 87, half = 1.2828919e-19f;
 };
 template <> struct FarPower<f64> {
-    static constexpr f64 shift = 700, constant = 9.8596765437597708e-305;
+    static constexpr f64 shift = 700, half = 9.92959039626498e-153;
 };
 
 // As above for vectors. The form holds a compiler back from two vectors of powers, one for near
-// elements and one for far elements. Far from 0 the sum is 1, so that it needs no constant.
+// elements and one for far elements. Far from 0 the sum is 1, so that it needs no constant. Half of
+// the shift is applied to the scale, which may be as large as the power is small.
 template <class T, class Tail = NoTail>
 DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
 {
@@ -70,9 +71,9 @@ DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
     const T near = T(1) - far;
     const T found = power_of_e(FarPower<T>::shift * far - magnitude);
     const T power = times_power_of_e(found, tail, negative);
-    const T product = factor * (negative ? power : T(1)) / (T(1) + power * near) * scale;
-    const T rest = near + FarPower<T>::constant * far;
-    return product * (negative ? rest : T(1));
+    const T half = near + FarPower<T>::half * far;
+    const T rest = negative ? half : T(1);
+    return factor * (negative ? power : T(1)) / (T(1) + power * near) * (scale * rest) * rest;
 }
 
 #endif

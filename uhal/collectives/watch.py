@@ -26,6 +26,7 @@ _TURN_SECONDS = 0.25
 _SILENT_SECONDS = 2.0
 """A stopped process is silent for longer; a busy process seldom is."""
 _MOST_BYTES = 1 << 20
+_FAREWELL = b'"bye"'
 
 
 class Watch:
@@ -87,16 +88,34 @@ class Watch:
                 turn = time.monotonic()
                 self._say(self._news())
         if self._polite:
-            self._say(b'"bye"')
+            self._say(_FAREWELL)
+            self._hear_out()
         for line in self._lines.values():
             line.close()
+
+    def _hear_out(self) -> None:
+        """Read until the other ranks have read the farewell.
+
+        Closing a connection with unread messages resets it, and the other end loses the farewell.
+        """
+        end = time.monotonic() + _SILENT_SECONDS
+        left = list(self._lines.values())
+        while left and time.monotonic() < end:
+            for line in wait(left, _TURN_SECONDS):
+                assert isinstance(line, Connection)
+                try:
+                    is_last = line.recv_bytes(_MOST_BYTES) == _FAREWELL
+                except (EOFError, OSError):
+                    is_last = True
+                if is_last:
+                    left.remove(line)
 
     def _read(self, rank: int) -> None:
         try:
             message = json.loads(self._lines[rank].recv_bytes(_MOST_BYTES))
         except (EOFError, OSError, ValueError):
             message = None
-        if message is None or message == "bye":
+        if message is None or message == json.loads(_FAREWELL):
             self._states[rank] = "gone" if message is None else "left"
             self._lines.pop(rank).close()
             self._note_gone()

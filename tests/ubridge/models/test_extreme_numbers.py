@@ -49,7 +49,7 @@ def public_parameters() -> set[tuple[str, str]]:
     for name in models.__all__:
         kind = getattr(models, name)
         for method in dir(kind) if inspect.isclass(kind) else ():
-            called = getattr(kind, method)
+            called = getattr(kind, method, None)  # names that only have advice raise
             is_public = method[0] != "_" or method in ("__init__", "__call__")
             if f"{name}.{method}" in INTERNAL or not is_public or not callable(called):
                 continue

@@ -368,7 +368,13 @@ def test_a_failed_step_is_an_error_of_the_request(
 
 def test_the_command_serves_until_a_signal(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "uhal", "serve", str(folder), "--cpu", "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background job ignores the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert process.stderr is not None
         line = next(one for one in process.stderr if "http://" in one)
         port = int(line.split("127.0.0.1:")[1].split("/")[0])
