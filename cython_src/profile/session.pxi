@@ -162,12 +162,13 @@ cdef class ProfileSession:
         """
         global profiling
         cdef ProfiledDevice device
-        cdef list failures = []
+        cdef list failures
         if profiling is not self:
             return
         profiling = None
         for device in self.devices:
             detach_profile(device)
+        failures = []
         self.ended = uhal_profile_now()
         for device in self.devices:
             try:

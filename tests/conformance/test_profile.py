@@ -206,3 +206,14 @@ def test_a_profile_is_alone_and_begins_outside_a_capture(device: Device, basic: 
                     pass
             assert not uhal.is_profiling()
         plan.close()
+
+
+def test_a_profile_that_nobody_holds_has_ended(device: Device, basic: Module) -> None:
+    """Memory may fail as `with` is left; the next profile begins nevertheless."""
+    profile = uhal.profile(measure_copy=False)
+    profile.start()
+    assert uhal.is_profiling()
+    del profile
+    assert not uhal.is_profiling()
+    with uhal.profile(measure_copy=False):
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -86,6 +87,12 @@ class Profile(Results):
             if value is None:
                 raise
             # the loss of the device has already been reported
+
+    def __del__(self) -> None:
+        """End a session that nobody can end any more: memory may fail as `with` is left."""
+        session = getattr(self, "_session", None)
+        if session is not None and session.begun is not None and not sys.is_finalizing():
+            session.end()
 
     def start(self) -> None:
         """Begin the profile, as `with` does."""
