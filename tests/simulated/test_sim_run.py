@@ -46,7 +46,7 @@ def test_buffers_are_printed(tmp_path: Path, rng: np.random.Generator) -> None:
     first, second = (
         [
             float(one)
-            for one in re.findall(r"-?[\d.e-]+", lines[at].partition("] [")[2])
+            for one in re.findall(r"-?[\d.e+-]+", lines[at].partition("] [")[2])
             if one != "..."
         ]
         for at in (1, 3)
