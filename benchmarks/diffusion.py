@@ -133,11 +133,12 @@ def _of_ubridge(folder: Path, work: str, dtype: str) -> Callable[[], Any]:
     from ubridge.models.diffusion.vae import Vae
     from uhal import Api, as_dtype
 
-    Api.quick_init(backend="host")
+    device = Api.quick_init(backend="host")
     version, kind = VERSIONS["v1-5"], as_dtype(dtype)
     part = "unet" if work == "step" else "vae"
     weights: Any = ub.load(folder / f"{part}.safetensors")
     take = Take({name: weights[name].astype(kind, copy=False) for name in weights})
+    device.synchronize()  # as when a pipeline loads
     rng = np.random.default_rng(2)
     latents = ub.asarray(rng.standard_normal((1, 4, 64, 64)).astype(np.float32)).astype(kind)
     if work == "decode":

@@ -220,6 +220,8 @@ class Loader:
                     weights[name] = in_kind(source.read(name, shape).contiguous(), kind)
                     bar.add(nbytes_of(shape, kind))
                 made[part] = PARTS[part].network(getattr(self._version, part), Take(weights))
+        # Conversions that are still under way hold the mapped files.
+        self.device.synchronize()
         return Networks(**made)
 
     def _kind_of(self, name: str, shape: tuple[int, ...]) -> DType | BlockFormat:
