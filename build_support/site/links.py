@@ -7,12 +7,14 @@ page includes whole leads to that page; other paths outside `docs/` become plain
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import re
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.domains.python import PythonDomain
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -22,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 MODULES = ("uhal", "ubridge", "uhal.frameworks", "ubridge.backends")
 """Modules that are searched for a name without a module, in this order."""
+CLASSES = ("class", "exception")
+"""Sphinx's words for what describes a class."""
 
 _INCLUDE = re.compile(r"^```\{include\} (\S+)$", re.MULTILINE)
 _LINK = re.compile(r"(\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^)\s#:]+)(#[^)\s]*)?\)")
@@ -90,7 +94,7 @@ class NamesAsLinks(SphinxPostTransform):
             rest = literal.astext()[found.end() :] if found else ""
             if not found or (rest and not rest.startswith("(")) or _is_linked(literal):
                 continue
-            target = _target(domain, found[0])
+            target = _target(domain, found[0], _described_around(literal))
             if target is None or target[0] == self.env.docname:
                 continue
             page, anchor = target
@@ -107,13 +111,37 @@ def _is_linked(node: nodes.Node) -> bool:
     return False
 
 
-def _target(domain: PythonDomain, name: str) -> tuple[str, str] | None:
-    """Page and anchor of a name. A lower-case word needs its package: `ubridge.sum`."""
+def _described_around(node: nodes.Node) -> tuple[str, str]:
+    """Module and class whose description contains a node; empty where there is none."""
+    module = ""
+    while node.parent is not None:
+        node = node.parent
+        entry = node.next_node(addnodes.desc_signature) if isinstance(node, addnodes.desc) else None
+        if entry is None or not entry.get("module"):
+            continue
+        module = entry["module"]
+        if name := entry["class"] or (node["objtype"] in CLASSES and entry["fullname"]):
+            return module, name
+    return module, ""
+
+
+def _target(domain: PythonDomain, name: str, around: tuple[str, str]) -> tuple[str, str] | None:
+    """Page and anchor of a name. A lower-case word needs its package: `ubridge.sum`.
+
+    In a description, names of its class come first, then those of its module.
+    """
     candidates = [name]
-    if "." in name or name != name.lower() or "_" in name:
-        candidates += [f"{module}.{name}" for module in MODULES]
+    if _has(*around, name):
+        candidates = [".".join((*around, name))]
+    elif "." in name or name != name.lower() or "_" in name:
+        candidates += [f"{module}.{name}" for module in (around[0], *MODULES)]
     for candidate in candidates:
         entry = domain.objects.get(candidate)
         if entry is not None and "." in candidate:
             return entry.docname, entry.node_id
     return None
+
+
+def _has(module: str, owner: str, name: str) -> bool:
+    """Whether a module's class has an attribute, on its page or not."""
+    return bool(owner) and hasattr(getattr(importlib.import_module(module), owner, None), name)

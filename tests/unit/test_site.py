@@ -98,6 +98,38 @@ def test_every_name_has_a_page_and_a_link_to_it(tmp_path: Path) -> None:
     assert not (pages / reference.NAMES).exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*NamesAsLinks.app")
+def test_a_description_links_a_name_to_its_class_before_any_module(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="the site is not built here")
+    from sphinx.testing.util import SphinxTestApp
+
+    from build_support.site import links
+
+    (tmp_path / "conf.py").write_text("exclude_patterns = ['build']\n")
+    (tmp_path / "index.rst").write_text(
+        "Start\n=====\n\n``from_numpy``, ``DeviceBuffer.zeros``\n\n.. toctree::\n\n   a\n   b\n"
+    )
+    (tmp_path / "a.rst").write_text(
+        "A\n=\n\n.. py:class:: DeviceBuffer\n   :module: uhal\n\n   See ``from_numpy``, ``sum``,\n"
+        "   ``Stream``.\n\n   .. py:method:: zeros()\n\n      Not ``from_numpy``.\n"
+    )
+    (tmp_path / "b.rst").write_text(
+        "B\n=\n\n.. py:function:: from_numpy(a)\n   :module: ubridge\n\n"
+        ".. py:class:: Stream\n   :module: uhal\n"
+    )
+    app = SphinxTestApp("html", srcdir=tmp_path, builddir=tmp_path / "build")
+    try:
+        links.connect(app)
+        app.build()
+        written = {one: (app.outdir / f"{one}.html").read_text() for one in ("index", "a")}
+    finally:
+        app.cleanup()
+    assert 'href="b.html#ubridge.from_numpy"' in written["index"]
+    assert 'href="a.html#uhal.DeviceBuffer.zeros"' in written["index"]
+    assert "b.html#ubridge.from_numpy" not in written["a"]
+    assert 'href="b.html#uhal.Stream"' in written["a"]
+
+
 def test_signatures_keep_the_aliases_of_the_source() -> None:
     shown, result = signatures.written_signature(ubridge.matmul) or ("", "")
     assert "stream: StreamLike | None = None" in shown and result == "Tensor"
