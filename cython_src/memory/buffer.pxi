@@ -185,9 +185,11 @@ cdef class DeviceBuffer:
     def byte_offset(self):
         """Bytes of `base` before the first element.
 
-        The offset is no address, so the pool knows every use.
+        It is 0 for an empty view. The offset is no address, so the pool knows every use.
         """
-        return 0 if self.root is None else self.address - self.root.address
+        if self.root is None or not self.nbytes:
+            return 0
+        return self.address - self.root.address
 
     @property
     def closed(self):
@@ -209,7 +211,7 @@ cdef class DeviceBuffer:
         return self.size
 
     def __getitem__(self, elements):
-        """Return a view of `start:stop` by numpy's rules; only step 1."""
+        """Return a view of `start:stop` by numpy's rules; only step 1. An empty one is null."""
         require_buffer(self)
         if not isinstance(elements, slice):
             raise _errors.ArgumentTypeError(

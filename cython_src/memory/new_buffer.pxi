@@ -74,7 +74,8 @@ cdef DeviceBuffer make_view(
     view.root = parent if parent.root is None else parent.root
     view.context = parent.context
     view.block = parent.block
-    view.address = parent.address + byte_offset
+    # A kernel that uses an empty view meets null, as with an empty buffer, and no neighbour.
+    view.address = parent.address + byte_offset if size else 0
     view.size = size
     view.nbytes = size * dtype.itemsize
     view.dtype = dtype

@@ -35,7 +35,7 @@ cdef object export_ipc(DeviceBuffer buffer):
     cdef Context context = buffer.context
     cdef Block block = buffer.block
     cdef void *previous
-    if block is None or block.segment is None:
+    if block is None or block.segment is None or not buffer.nbytes:
         raise _errors.NotSupportedError(
             "ipc_handle: expected memory of the pool, got memory of another owner or of the "
             "driver's stream-ordered allocator, or an empty buffer. Copy it into "

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from uhal import Device, DeviceBuffer, HostBuffer, Stream
+from uhal import Device, DeviceBuffer, DevicePointer, HostBuffer, Stream
 from uhal.dtypes import ALL as DTYPES
 from uhal.dtypes import DType
 from uhal.errors import (
@@ -230,6 +230,14 @@ def test_a_view_is_the_same_memory(device: Device) -> None:
     assert view.to_numpy().tolist() == [7, 9, 7]
     assert view.as_device_ptr() == buffer.as_device_ptr() + 8
     assert len(view) == 3
+
+
+def test_an_empty_view_is_null_and_not_its_neighbour(device: Device) -> None:
+    buffer = DeviceBuffer.zeros(10, "u32")
+    assert DeviceBuffer.zeros(0, "u32").as_device_ptr() == DevicePointer(0)
+    for view in (buffer[10:], buffer[12:20], buffer[3:3], buffer[5:2], buffer[:0].view("f32")):
+        assert len(view) == 0 and view.as_device_ptr() == DevicePointer(0) and not view.byte_offset
+        assert view[0:].as_device_ptr() == DevicePointer(0)
 
 
 def test_a_view_of_another_type_is_the_same_bytes(device: Device, rng: np.random.Generator) -> None:
