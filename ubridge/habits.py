@@ -48,6 +48,7 @@ OF_TENSOR = by_name(
         "to": "Write x.to_device(device) or x.astype(dtype).",
         "bfloat16 double float half int long type": 'Write x.astype(dtype), such as "f32".',
         "dim": "Write x.ndim.",
+        "wait synchronize": "Write uhal.Device().synchronize(), or stream.synchronize().",
         "numel": "Write x.size.",
         "view": "Write x.reshape(shape).",
         "unsqueeze": "Write x.expand_dims(axis).",
@@ -77,6 +78,15 @@ OF_MODEL = by_name(
     }
 )
 """Names of a `Model`."""
+OF_GENERATION = by_name(
+    {
+        "text content output result": "Write generation.read().",
+        "encode endswith lower replace split splitlines startswith strip upper": (
+            "A generation is no text: write generation.read()."
+        ),
+    }
+)
+"""Names of a `Generation`."""
 _CALLED = {
     "device": 'Write uhal.Device("cuda"), or pass device="cuda".',
     "tensor": OF_MODULE["Tensor"],

@@ -54,6 +54,7 @@ OF_BUFFER = by_name(
         "to cuda": "Write DeviceBuffer.from_numpy(buffer.to_numpy(), device=device).",
         "shape ndim strides T reshape astype sum mean min max": _OF_TENSORS,
         "empty": "Write DeviceBuffer.uninitialized(count, dtype).",
+        "wait synchronize": "Write stream.synchronize(), or device.synchronize() for all streams.",
         "ones full arange": "Write ubridge.ones(shape, dtype), or ubridge.full or ubridge.arange.",
         "to_device to_gpu": "Write DeviceBuffer.from_numpy(array).",
     }
@@ -66,13 +67,16 @@ OF_HOST_BUFFER = by_name(
         "copy_from set": "Write buffer.array[:] = values.",
         "shape ndim reshape astype sum mean min max": "Write buffer.array for an array of numpy.",
         "ptr data_ptr": "Write buffer.address.",
+        "to cuda": "Write DeviceBuffer.from_numpy(buffer.array).",
     }
 )
 """Names of a `HostBuffer`."""
 OF_STREAM = by_name(
     {
         "record": "Write stream.record_event().",
-        "wait": "Write stream.wait_event(event).",
+        "wait": (
+            "The program waits with stream.synchronize(), the stream with stream.wait_event(event)."
+        ),
         "wait_stream": "Write stream.wait_event(other.record_event()).",
         "done is_done": "Write stream.query().",
         "sync": "Write stream.synchronize().",
@@ -89,7 +93,9 @@ OF_EVENT = by_name(
     {
         "elapsed_time": "Write end.elapsed_since(start), in milliseconds.",
         "time_since time_till elapsed": "Write end.elapsed_since(start), in milliseconds.",
-        "wait": "Write stream.wait_event(event).",
+        "wait": (
+            "The program waits with event.synchronize(), a stream with stream.wait_event(event)."
+        ),
         "done is_done": "Write event.query().",
         "ptr cuda_event": "Write event.handle.",
     }

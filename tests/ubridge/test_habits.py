@@ -13,8 +13,8 @@ import pytest
 import ubridge as ub
 import uhal
 from tests.unit.test_first_day import answer
-from ubridge.habits import OF_MODEL, OF_MODULE, OF_TENSOR
-from ubridge.models import Model
+from ubridge.habits import OF_GENERATION, OF_MODEL, OF_MODULE, OF_TENSOR
+from ubridge.models import Generation, Model
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from uhal import (
     Device,
@@ -66,9 +66,13 @@ float(x.buffer)
 pinned[0] = 1
 pinned + 1
 pinned.to_numpy()
+pinned.to("cuda")
+x.buffer.wait()
+x.wait()
 np.asarray(pinned)
 np.save("x.npy", x)
-stream.wait(stream)
+stream.wait()
+uhal.Event().wait()
 stream.wait_event(stream)
 stream.record_event(array)
 stream.wait_stream(stream)
@@ -142,6 +146,11 @@ Model.load("owner/name")
 Model("tiny")
 Model.from_pretrained("tiny")
 Tokenizer.__call__(None, "text")
+generation[0]
+generation + "text"
+"text" + generation
+generation.text
+generation.strip()
 ub.save("no_folder/x.safetensors", {"x": x})
 ub.files.load(zipped)
 ub.stack([x, ub.zeros(3)])
@@ -160,7 +169,12 @@ def test_every_habit_is_answered(host: Device, tmp_path: Path) -> None:
         **{"ub": ub, "uhal": uhal, "Model": Model, "x": x, "stream": stream, "graph": graph},
         **{"array": np.ones((2, 3), np.float32), "plan": graph.instantiate(stream), "y": y},
         **{"DeviceBuffer": DeviceBuffer, "np": np, "Tokenizer": Tokenizer},
-        **{"pinned": HostBuffer(3, "f32"), "module": module, "zipped": tmp_path / "x.pt"},
+        **{
+            "pinned": HostBuffer(3, "f32"),
+            "generation": Generation.__new__(Generation),
+            "module": module,
+            "zipped": tmp_path / "x.pt",
+        },
         "relu": module.get_function("activationf32"),
     }
     said = "".join(f"{code}\n    {answer(code, names, tmp_path)}\n" for code in HABITS)
@@ -206,7 +220,9 @@ def test_advice_names_what_exists() -> None:
     """Each `ubridge.name`, `x.name` and the like of the advice can be called as written."""
     tables = [OF_MODULE, OF_TENSOR, habits.OF_BUFFER, habits.OF_STREAM, habits.OF_EVENT]
     tables += [habits.OF_DEVICE, habits.OF_FUNCTION, habits.KEYWORDS, OF_MODEL]
+    tables += [OF_GENERATION]
     owners = {"ubridge": ub, "uhal": uhal, "x": ub.DeviceTensor, "buffer": DeviceBuffer}
+    owners |= {"generation": Generation}
     owners |= {"model": Model, "stream": Stream, "event": Event, "end": Event, "device": Device}
     owners |= {one.__name__: one for one in (DeviceBuffer, Stream, StreamFlags, EventFlags)}
     for advice in (advice for table in tables for advice in table.values()):

@@ -6,10 +6,11 @@ import inspect
 import time
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import ubridge as ub
 from ubridge.core.fits import require
+from ubridge.habits import OF_GENERATION
 from ubridge.models.text.assembling import Assembler, Choice, Limits, log_probabilities
 from ubridge.models.text.prefix import shared_length
 from ubridge.models.text.protocol import CacheLike, LanguageModel
@@ -18,6 +19,7 @@ from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
 from uhal.errors import ArgumentTypeError
+from uhal.habits import Elsewhere
 
 
 class Generation(Iterator[str]):
@@ -81,6 +83,15 @@ class Generation(Iterator[str]):
         """Seconds from the beginning to the first token."""
         self.seconds = 0.0
         """Seconds from the beginning to the last token."""
+
+    def __getitem__(self, index: object) -> NoReturn:
+        _refuse_as_text("generation[…]")
+
+    def __add__(self, other: object) -> NoReturn:
+        _refuse_as_text("generation + …")
+
+    def __radd__(self, other: object) -> NoReturn:
+        _refuse_as_text("… + generation")
 
     @property
     def seed(self) -> int:
@@ -164,3 +175,11 @@ def tokens_of(tokenizer: Tokenizer, prompt: str | Iterable[int]) -> list[int]:
     if isinstance(prompt, (bytes, Mapping)) or not isinstance(prompt, Iterable):
         raise ArgumentTypeError(f"prompt: expected a text or tokens, got {type(prompt).__name__}")
     return [tokenizer.require_token(token) for token in require_one_text("prompt", prompt)]
+
+
+def _refuse_as_text(use: str) -> NoReturn:
+    raise ArgumentTypeError(f"{use}: a generation is no text. Write generation.read().")
+
+
+for _name, _advice in OF_GENERATION.items():
+    setattr(Generation, _name, Elsewhere(_name, _advice))
