@@ -80,7 +80,7 @@ LEFT_BEHIND = {
 
 
 class BuildPython(build_py):
-    """Omits files that only a build, or only the tests of a checkout, need."""
+    """Omits files that users do not need: files for the build, and files for a checkout's tests."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         found = super().find_package_modules(package, package_dir)

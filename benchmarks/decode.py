@@ -1,9 +1,9 @@
 """Many sequences at once: `python -m benchmarks.decode [MODEL]`.
 
 It prints the memory of prompts that share a beginning, and the scheduler's time for a step. It also
-prints the tokens a second of eight texts relative to one text, and the time of a step that verifies
-eight drafts relative to a step without drafts. Without a model it makes a model of 22 million
-weights in Q4_K; `--shape 1.1B` makes one of TinyLlama's shape. Only ratios from one run are
+prints the tokens per second of eight texts relative to one text, and the time of a step that
+verifies eight drafts relative to a step without drafts. Without a model it makes a model of 22
+million weights in Q4_K; `--shape 1.1B` makes one of TinyLlama's shape. Only ratios from one run are
 compared, never times of two runs.
 """
 

@@ -111,7 +111,7 @@ def measured(rounds: int, taken: Taken) -> list[dict[str, float | str]]:
 def _times(
     forms: dict[str, Callable[[], object]], rounds: int, wait: Callable[[], None], taken: Taken
 ) -> dict[str, list[float]]:
-    """Nanoseconds a call, by round."""
+    """Nanoseconds per call, by round."""
     counts = {}
     for name, form in forms.items():
         count = 1

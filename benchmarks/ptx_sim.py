@@ -1,11 +1,11 @@
 """Speed of PTX on the CPU, next to numpy: `python -m benchmarks.ptx_sim [--size N]`.
 
-It times kernels of ptx_sim.ptx over N elements. Each has a form with one element a thread and a
+It times kernels of ptx_sim.ptx over N elements. Each has a form with one element per thread and a
 grid-stride form of 1024 blocks. Both forms run with and without memory checks, called directly and
 through uhal on the simulated driver. Then come a launch of one block, and the time to get 300
 kernels whose libraries are in the cache. numpy writes into existing memory, like the kernels.
 
-Times are the least of several runs. The ratio is of wall time, with one worker a processor.
+Times are the least of several runs. The ratio is of wall time, with one worker per processor.
 Other processes of the machine add to wall time; the last column is the processor time of all
 workers together.
 """

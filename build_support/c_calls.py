@@ -1,7 +1,7 @@
 """Call graphs between the C files of a runtime, read from the sources.
 
 A file calls another file if it names one of that file's functions with external linkage. A call
-through a pointer counts only for the file that names the function to pass it.
+through a pointer counts only for the file that passes the function's name.
 """
 
 from __future__ import annotations

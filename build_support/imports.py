@@ -123,7 +123,7 @@ def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def way_around(arrows: Mapping[str, set[str]], group: Iterable[str]) -> list[str]:
-    """Return a shortest cycle through a group's first module, which begins and ends it."""
+    """Return a shortest cycle that begins and ends with a group's first module."""
     inside = set(group)
     first = min(inside)
     came_from = {first: ""}

@@ -65,7 +65,7 @@ def extremes(have: dict[int, Path]) -> dict[int, Path]:
 
 
 def environment(minor: int, python: Path) -> Path:
-    """Bring its environment up to date; return the interpreter in it."""
+    """Bring an interpreter's environment up to date; return the interpreter in this environment."""
     own = ENVIRONMENTS / f"3.{minor}" / "bin" / "python"
     if not own.exists():
         subprocess.run([str(python), "-m", "venv", str(own.parents[1])], check=True)

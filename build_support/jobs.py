@@ -1,4 +1,4 @@
-"""Runs the compile jobs of a build: only what changed, in parallel, the longest first.
+"""Runs the stale compile jobs of a build in parallel, the longest first.
 
 A job is fresh when its output exists and the stamp beside the build holds the digest of its
 inputs' contents and of its recipe. Times of files are never compared: a checkout changes them.

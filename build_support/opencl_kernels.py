@@ -2,7 +2,7 @@
 
 The images are committed, so users need no compiler. Each module becomes one
 SPIR-V module, compressed by gzip, for every device. The same sources, compiler and zlib give the
-same bytes in any directory; only what changed is compiled.
+same bytes in any directory; only changed modules are compiled.
 """
 
 from __future__ import annotations

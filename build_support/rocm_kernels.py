@@ -2,7 +2,7 @@
 
 The images are committed, so that nobody needs a compiler to use them. Each module becomes one
 compressed offload bundle, which HIP loads too, with a code object for every target below. The same
-sources, compiler and zlib give the same bytes in any directory; only what changed is compiled.
+sources, compiler and zlib give the same bytes in any directory; only changed modules are compiled.
 """
 
 from __future__ import annotations

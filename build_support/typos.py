@@ -2,9 +2,9 @@
 
     python -m build_support.typos [INTERPRETER]
 
-The program `tests/data/typos.py` is checked by mypy, and by pyright where that is installed, in
-an empty folder. So they find `uhal` and `ubridge` as a user's project does: by INTERPRETER, which
-is this one by default. Exit status 1: a typo was not reported, or a right line was.
+mypy checks the program `tests/data/typos.py` in an empty folder; so does pyright, if it is
+installed. So they find `uhal` and `ubridge` as a user's project does: by INTERPRETER, which is this
+one by default. Exit status 1: a typo was not reported, or a right line was.
 """
 
 from __future__ import annotations

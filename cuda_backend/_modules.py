@@ -76,7 +76,7 @@ class ModuleVerbs(Backend):
     def set_max_dynamic_shared_bytes(
         self, function: int, name: str, nbytes: int
     ) -> FunctionAttributes:
-        """Opt the kernel in to more shared memory than every device has."""
+        """Let the kernel take more shared memory than CUDA grants by default."""
         attribute = _constant("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES")
         call = "cuFuncSetAttribute"
         status = self._library.unchecked(call)(function, attribute, min(nbytes, _MOST_INT))

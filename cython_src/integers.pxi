@@ -12,7 +12,7 @@ cdef object read_index(str role, object value):
 
 
 cdef object read_extent(str role, object value):
-    """An int of 0 or more, of any size: sums of several do not wrap."""
+    """An int of 0 or more. Its size has no limit, so that sums do not wrap around."""
     extent = read_index(role, value)
     if extent < 0:
         raise _errors.ArgumentValueError(f"{role}: expected 0 or more, got {extent}")

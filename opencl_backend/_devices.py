@@ -86,7 +86,7 @@ class Found:
 
 
 def look(library: Library) -> Found:
-    """List the devices of every platform. Creates nothing on any."""
+    """List the devices of every platform. Creates no object on any device."""
     devices: list[ClDevice] = []
     refused: list[str] = []
     for platform in platforms(library):
@@ -102,7 +102,7 @@ def look(library: Library) -> Found:
 
 
 def platforms(library: Library) -> list[int]:
-    """Return the runtimes a library shows: one, or those registered with a loader."""
+    """Return a library's runtimes: one, or all runtimes that are registered with a loader."""
     count = ctypes.c_uint32()
     # A loader without runtimes answers with an error; so may a runtime without devices.
     status = library.unchecked("clGetPlatformIDs")(0, None, ctypes.byref(count))

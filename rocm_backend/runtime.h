@@ -86,7 +86,7 @@ typedef enum uhalHsaKind {
 
 /* Settings of every device. `agents` are all GPUs, open or not: each can access pinned memory. */
 typedef struct uhalHsaSettings {
-    uint64_t timestamp_frequency; /* ticks a second */
+    uint64_t timestamp_frequency; /* ticks per second */
     uint64_t deadline_ns;         /* longest wait of the host; 0: no limit */
     uint32_t queues;              /* shared by a device's streams; 0: one for each stream */
     uint32_t agent_count;

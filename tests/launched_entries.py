@@ -19,7 +19,7 @@ ENTRIES: dict[str, tuple[str, ...]] = {}
 LAUNCHED: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 """Entries that were launched, by backend and module."""
 MISSING: list[str] = []
-"""What makes a whole run fail, as lines of its summary."""
+"""Reasons why a whole run fails, as lines of its summary."""
 
 _FILES = set((Path(__file__).resolve().parent / "ubridge").glob("test_*_kernels.py"))
 _WHOLE = pytest.StashKey[bool]()

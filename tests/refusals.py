@@ -1,4 +1,4 @@
-"""A library to preload; with it tests refuse allocations and threads."""
+"""A library to preload, which refuses allocations and threads in tests."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _PREFIX = "topsError"
 
 
 def name_of(code: int) -> str:
-    """Return the name of a code in abi.h, the first where it has two."""
+    """Return the name of a code in abi.h; the first name if the code has two."""
     return _names().get(code, "unknown")
 
 

@@ -61,7 +61,7 @@ class Shape:
 
     @property
     def is_70b(self) -> bool:
-        """Whether llama.cpp counts the model among those of 70 billion parameters."""
+        """Whether llama.cpp counts the model among models of 70 billion parameters."""
         return self.layers == 80 and self.is_grouped
 
 

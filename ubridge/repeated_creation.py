@@ -32,7 +32,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def repeated(
     asks: Callable[..., Creation | None], *, of_arrays: bool = False
 ) -> Callable[[Function], Function]:
-    """Let `uhal._lane` repeat the calls of a function that makes tensors, perhaps `of_arrays`."""
+    """Let `uhal._lane` repeat calls of a function that makes tensors; with `of_arrays`, from arrays
+    too."""
     return remembered_creation(DeviceTensor, asks, of_arrays)
 
 

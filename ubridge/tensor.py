@@ -71,7 +71,7 @@ def _comparison(op: Op) -> Callable[[Any, Any], Any]:
 
 
 def _is_comparable(other: Any) -> bool:
-    """Return whether `other` is a number or has elements, valid or not."""
+    """Return whether `other` is a number, or an object that has elements."""
     kind = type(other)
     if issubclass(kind, (StridedTensor, int, float, np.generic, np.ndarray, list, tuple)):
         return True

@@ -58,7 +58,7 @@ class DeviceLimits:
     block_for_elements: int = 256
     """Block size of `LaunchConfig.for_num_elems` when none is given."""
     max_blocks_for_elements: int | None = None
-    """Grid cap of `LaunchConfig.for_num_elems`; `None` covers every element with one thread."""
+    """Grid cap of `LaunchConfig.for_num_elems`; `None` gives each element its own thread."""
     shared_granule: int = 0
     """Dynamic shared memory is rounded up to this and grows by it; 0: unchanged."""
     max_grid_threads: int | None = None
@@ -176,7 +176,7 @@ class Backend(ABC):
     @classmethod
     @abstractmethod
     def open(cls) -> Backend:
-        """Load and initialise the driver. Called once a process, after `probe` said `ok`."""
+        """Load and initialise the driver. Called once per process, after `probe` said `ok`."""
 
     @property
     @abstractmethod

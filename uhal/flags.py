@@ -12,7 +12,7 @@ class StreamFlags(IntFlag):
     """
 
     DEFAULT = 0
-    """Waits for CUDA's legacy default stream and is waited for by it."""
+    """This stream and CUDA's legacy default stream wait for each other."""
     NON_BLOCKING = 1
     """Independent of CUDA's legacy default stream, too."""
 

@@ -28,7 +28,7 @@ class LaunchConfig:
     shared: int = 0
     """Bytes of dynamic shared memory of a block."""
     cluster: Dim3 | None = None
-    """Blocks of a cluster along x, y, z, which the grid must be a multiple of."""
+    """Blocks of a cluster along x, y, z; the grid must be a multiple of the cluster."""
     cooperative: bool = False
     """Whether all blocks must run at once, so that they may wait for each other."""
     priority: int | None = None

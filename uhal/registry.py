@@ -139,7 +139,7 @@ def chosen() -> str | None:
 
 
 def backend(name: str) -> Backend:
-    """Open the backend, once a process. Raises `NoDeviceError` if it does not work here."""
+    """Open the backend, once per process. Raises `NoDeviceError` if it does not work here."""
     known = _known_name(name, "backend")
     opened = _current()
     with opened.lock:

@@ -36,7 +36,7 @@ class Timing:
 
     @property
     def gigabytes_per_second(self) -> float:
-        """Memory throughput by `nbytes` and `device_time`, in 10**9 bytes a second."""
+        """Memory throughput by `nbytes` and `device_time`, in 10**9 bytes per second."""
         return self.nbytes / self.device_time / 1e9 if self.device_time else math.inf
 
     def __str__(self) -> str:

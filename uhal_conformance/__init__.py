@@ -1,7 +1,7 @@
 """The conformance suite for backends of uhal, run on a device of yours.
 
-`python -m uhal conformance --backend NAME` runs it. The tests lie in `suite/`, in a checkout in
-`tests/conformance/`, where `make test` runs the same files on simulated devices.
+`python -m uhal conformance --backend NAME` runs it. The tests lie in `suite/`. In a checkout, they
+lie in `tests/conformance/`, and `make test` runs them on simulated devices.
 
 * command.py: the command.
 * running.py: one run of the tests, and the outcome of each.

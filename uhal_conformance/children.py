@@ -71,7 +71,7 @@ def run_module(
 
 
 def _paths() -> dict[str, str]:
-    """Return the variable by which a process finds the tests' own modules."""
+    """Return the environment variable that lets a process import the tests' own modules."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(paths)}
 

@@ -20,7 +20,7 @@ class Gate:
 
     @property
     def flag(self) -> npt.NDArray[np.uint32]:
-        """Host array of one flag; 1 opens the gate, even without the device."""
+        """Host array of one flag; 1 opens the gate, without a call of the driver."""
         array: npt.NDArray[np.uint32] = self._flag.array
         return array
 

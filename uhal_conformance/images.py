@@ -22,7 +22,7 @@ SUITE = next(
 """Folder of the tests: in the package, or in a checkout beside the other tests."""
 KERNELS = SUITE / "kernels"
 IMAGES = _HERE / "images"
-"""Packaged images: `<backend>/<kernel>.<suffix>`; AMD's have a folder per target."""
+"""Packaged images: `<backend>/<kernel>.<suffix>`; AMD's images have a folder per target."""
 
 
 class NoImageError(Exception):

@@ -38,7 +38,8 @@ def choose(config: pytest.Config, given: int | None = None) -> int:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """This test's seed, from the run's seed and the test's name: order does not matter."""
+    """This test's seed, from the run's seed and the test's name; the order of tests does not
+    matter."""
     run_seed = request.config.stash[SEED]
     return zlib.crc32(request.node.nodeid.encode(), run_seed)
 

@@ -1,4 +1,4 @@
-"""Requirements on two devices of one backend; run in a process with two."""
+"""Requirements on two devices of one backend; run in a process with two devices."""
 
 from __future__ import annotations
 

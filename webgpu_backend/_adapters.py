@@ -75,7 +75,7 @@ class Found:
 
 
 def look(runtime: Library) -> Found:
-    """List the adapters. Creates nothing on any."""
+    """List the adapters. Creates no object on any adapter."""
     count = ctypes.c_uint()
     runtime.uhalWgAdapterCount(ctypes.byref(count))
     software = environment.read(SOFTWARE_VARIABLE) == "1"

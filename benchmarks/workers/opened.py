@@ -1,6 +1,6 @@
 """A driver opened without any binding, and the arguments every library passes.
 
-The do-nothing drivers of all vendors and the host runtime have functions of one shape, so one
+The do-nothing drivers of all vendors and the host runtime have functions of one shape. So one
 description serves callers in C and callers by ctypes.
 """
 

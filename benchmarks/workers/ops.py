@@ -1,7 +1,7 @@
 """Times cases of `benchmarks.ops_host` in one library: `python -m benchmarks.workers.ops NAME`.
 
-Each line of standard input is a case as JSON, and each line of the output its timing or the reason
-why the library has none. A library waits for its next line while another library runs.
+Each line of standard input is a case as JSON. Each line of output is the case's timing, or the
+reason why the library has no timing. A library waits for its next line while another library runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Mistakes in compiled sources: one build has all of them, and a process enables one.
 
-Each replaces an expression that occurs once in its file. A missing text is an error of the table.
-The variable `UHAL_MUTANT` holds the number of the active mistake.
+Each mistake replaces an expression that occurs once in its file. A missing text is an error of the
+table. The variable `UHAL_MUTANT` holds the number of the active mistake.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ FILES = 6
 SECONDS = 20.0
 """Longest time of a chosen test file in the last whole run; the first file may take longer."""
 START = 3.0
-"""Seconds in which pytest begins."""
+"""Seconds that pytest takes to begin."""
 ABOUT_THE_LINE = 5
 """Weight of a name around the line, or of a test file's place, relative to other names."""
 _TIMES = ".pytest_cache/v/uhal/test_seconds"

@@ -144,7 +144,9 @@ def search(browser: Browser, address: str, site: Path) -> list[str]:
 
 
 def navigation(browser: Browser, address: str, site: Path) -> list[str]:
-    """Each page is in the side bar or linked from such a page, and "next" visits those listed."""
+    """Each page is in the side bar or linked from such a page; "next" visits the side bar's
+    pages.
+    """
     view = opened(browser, viewport=WIDE)
     view.goto(f"{address}/index.html")
     listed = view.locator(".sidebar-tree a").evaluate_all("all => all.map((a) => a.href)")

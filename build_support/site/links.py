@@ -23,7 +23,7 @@ from sphinx.util.nodes import make_refnode
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 MODULES = ("uhal", "ubridge", "uhal.frameworks", "ubridge.backends")
-"""Modules that are searched for a name without a module, in this order."""
+"""Modules to search for a name that stands without a module, in this order."""
 CLASSES = ("class", "exception")
 """Sphinx's words for what describes a class."""
 

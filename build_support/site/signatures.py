@@ -29,7 +29,7 @@ def written_signature(found: Any, *, is_method: bool = False) -> tuple[str, str]
         for one in parameters
     ]
     shown = str(signature.replace(parameters=words, return_annotation=signature.empty))
-    # A default without a spelling of its own, such as a class, is left to Sphinx.
+    # Sphinx spells every other default, such as a class.
     if "=<" in shown.replace(" ", ""):
         return None
     return shown, result if isinstance(result, str) and not inspect.isclass(found) else ""

@@ -1,4 +1,4 @@
-/* The state word: one word a stream, tested once per launch; all rare cases set a bit in it.
+/* The state word: one word per stream, tested once per launch; all rare cases set a bit in it.
  *
  * All words of the process are in one linked list. The child of a fork walks this list and marks
  * every word before the child's first Python instruction. The list changes only under the GIL, and

@@ -167,8 +167,8 @@ cdef inline int require_device_of(
 ) except -1:
     """BufferError unless this device's kernels can use the tensor's memory.
 
-    A library numbers devices once. So the driver is asked about a number for the first tensor of a
-    type only.
+    A library numbers devices once. So the driver is asked about a number only for the first tensor
+    of a type.
     """
     if (
         tensor.device.device_type == context.dl_device_type

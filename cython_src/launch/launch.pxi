@@ -6,10 +6,10 @@ cdef enum:
     STACK_PARAMETERS = 48
     STACK_BYTES = 512
     # A launch keeps the GIL while fewer launches than this are known to be pending. Beyond this
-    # limit a launch releases the GIL: the driver may block until its queue has room (1024 launches
-    # on every vendor we know), and a callback that needs the GIL may have to run first.
+    # limit a launch releases the GIL. The driver may block until its queue has room (1024 launches
+    # on every vendor we know). Before that, a callback that needs the GIL may have to run.
     PENDING_LIMIT = 512
-    # Every so many launches, a launch beyond the limit asks whether the stream is idle. A query may
+    # Beyond the limit, one launch in this number asks whether the stream is idle. A query may
     # cost more than the launch, and a backend that batches submits its batch.
     ASK_EVERY = 32
 

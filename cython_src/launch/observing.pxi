@@ -29,7 +29,7 @@ cdef int tell_of_launch(
     )
 
 
-# A pointer: the compiler would inline a function with one caller into every launch.
+# Called through a pointer: the compiler would inline a function with one caller into every launch.
 cdef int (*launch_teller)(
     Function, StreamCore, const unsigned int *, unsigned int, PyObject **, Py_ssize_t,
     const uhal_launch_config *

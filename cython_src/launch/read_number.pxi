@@ -1,4 +1,4 @@
-# Single elements of a framework's tensors as Python numbers. An array of numpy's for one element
+# Single elements of a framework's tensors as Python numbers. Making a numpy array for one element
 # takes ten times as long as the copy.
 
 cdef extern from *:

@@ -2,8 +2,8 @@
 # of a shape takes Python ten times as long as the memory's allocation.
 #
 # Ints and tuples of ints are compared by value, so that `zeros((n, m))` is found although each
-# evaluation makes a new tuple. Other constants are compared by identity. Both kinds fit the keys of
-# a `CallTable`: addresses of objects have no low bits, words of ints and tuples do.
+# evaluation makes a new tuple. Other constants are compared by identity. Addresses of objects have
+# no low bits, and words of ints and tuples have some. So both fit the keys of a `CallTable`.
 
 @cython.final
 @cython.no_gc_clear
@@ -56,9 +56,9 @@ cdef class RememberedCreation:
     Arguments are numbers, strings, dtypes, classes, None, tuples of ints, and objects of the class
     `shapes`, which are tuples of ints. The first argument may be a tensor of the class `kind`: its
     dtype and layout are part of the call, and its executor makes the new tensor. In other calls the
-    executor is that of the current device in `known`, a dictionary of `Context` and executor. The
-    first argument may also be a contiguous array of numpy's: its dtype and shape are part of the
-    call.
+    executor is the current device's executor in `known`, a dictionary of `Context` and executor.
+    The first argument may also be a contiguous array of numpy's: its dtype and shape are part of
+    the call.
 
     If a call is new, `asks(executor, *arguments)` returns a `Creation` or None. `function` itself
     runs if there is no `Creation`, and for other arguments and keywords than `settings` and

@@ -25,7 +25,7 @@ static inline void uhal_make_methods(PyObject *type_object) {
     PyType_Modified(type);
 }
 
-/* Add attributes to an extension type, except names that it has. */
+/* Add attributes to an extension type, except names that the type already has. */
 static inline int uhal_add_attributes(PyObject *type_object, PyObject *attributes) {
     PyTypeObject *type = (PyTypeObject *)type_object;
     if (PyDict_Merge(type->tp_dict, attributes, 0) != 0) {

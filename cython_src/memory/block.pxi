@@ -62,7 +62,7 @@ cdef class Block:
 
 
 cdef inline int size_class_of(size_t bytes) noexcept:
-    """Index of the smallest class that holds `bytes` > 0: eight classes a doubling, from 256."""
+    """Index of the smallest class that holds `bytes` > 0: eight classes per doubling, from 256."""
     cdef int log2 = SMALLEST_CLASS_LOG2
     cdef size_t above
     if bytes <= <size_t>1 << SMALLEST_CLASS_LOG2:

@@ -9,7 +9,7 @@ cdef DeviceBuffer describe(object cls, Context context, object size, Element ele
 cdef inline DeviceBuffer describe_counted(
     object cls, Context context, Py_ssize_t count, Element element
 ):
-    """A buffer without memory, of `count` elements, a number from `element_count`."""
+    """A buffer without memory, of `count` elements; `element_count` returned `count`."""
     cdef DeviceBuffer buffer
     if cls is DeviceBuffer:
         buffer = DeviceBuffer.__new__(DeviceBuffer)
@@ -23,7 +23,7 @@ cdef inline DeviceBuffer describe_counted(
 
 
 cdef Py_ssize_t element_count(object size, Element element) except -1:
-    """`size` as a number of elements whose bytes can be counted."""
+    """`size` as a number of elements; refuses a size whose bytes are too many to count."""
     cdef int overflow = 0
     cdef long long count
     if not PyLong_CheckExact(size):

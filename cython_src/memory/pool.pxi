@@ -1,10 +1,10 @@
-# The pool: stream-ordered reuse of device memory, one pool a device.
+# The pool: stream-ordered reuse of device memory, one pool per device.
 #
-# A block carries `ready`, the work after which it may be touched, and a stamp (stream id, ticket)
-# for every stream that used it since its allocation. A freed block with stamps of one stream is
-# reused at once, with its last stamp as `ready`. The same stream need not wait, and another stream
-# waits on the device. A block with stamps of several streams waits in the free list until all
-# streams but one are complete. Freeing never blocks.
+# A block carries `ready`, the work after which it may be touched. It also carries a stamp (stream
+# id, ticket) for every stream that used it since its allocation. A freed block with stamps of one
+# stream is reused at once, with its last stamp as `ready`. The same stream need not wait, and
+# another stream waits on the device. A block with stamps of several streams waits in the free list
+# until all streams but one are complete. Freeing never blocks.
 
 cdef enum PoolMode:
     POOL_CACHING

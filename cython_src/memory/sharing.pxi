@@ -1,5 +1,5 @@
-# Memory across processes: a handle names the driver's allocation, so a buffer travels as the handle
-# of its pool segment and the offset in this segment.
+# Memory across processes: a handle names the driver's allocation. So a buffer travels as a handle,
+# of the buffer's pool segment, and an offset in this segment.
 
 
 @cython.final

@@ -8,7 +8,7 @@
 cdef enum:
     # Pending records of a device before their times are read.
     RESOLVE_AFTER = 4096
-    # Further records before a device that was not ready is queried again.
+    # Number of further records before a device that was not ready is queried again.
     RESOLVE_EVERY = 1024
 
 # Milliseconds after which a stream's anchor moves: at this value a float resolves 15 ns.

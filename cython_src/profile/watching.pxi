@@ -62,7 +62,7 @@ cdef int end_times(Watched *watched, Context context, StreamCore core) except -1
 
 
 cdef int let_go_watched(Watched *watched) except -1:
-    """End the watching. A still open record's work was refused or failed."""
+    """End the watching. The work of a record that is still open was refused, or failed."""
     cdef ProfiledDevice device
     cdef uhal_profile_record *record = watched.record
     if watched.session == NULL:

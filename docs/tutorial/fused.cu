@@ -1,4 +1,4 @@
-// One pass over memory for what would be three operations: a bias, GELU, and a residual.
+// Fuses three operations into one pass over memory: a bias, GELU, and a residual.
 #include <uhal/kernel.h>
 
 KERNEL(bias_gelu_add, (u64 n, u32 columns, const f32 *x, const f32 *bias, const f32 *residual,

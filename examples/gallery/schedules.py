@@ -25,7 +25,7 @@ def drawn(size: int) -> npt.NDArray[np.float32]:
 
 
 def noise_in(x: ub.DeviceTensor, kept: float, pictures: ub.DeviceTensor) -> ub.DeviceTensor:
-    """Estimate the noise of variance 1 - kept that x adds to a picture."""
+    """Estimate the noise in x; the noise has the variance 1 - kept."""
     lengths = ub.sum(ub.square(pictures), 1)
     likely = (x @ pictures.mT * sqrt(kept) - lengths * (kept / 2)) / (1 - kept)
     return (x - ub.softmax(likely) @ pictures * sqrt(kept)) / sqrt(1 - kept)

@@ -23,7 +23,7 @@ struct Running {
 // Installs a handler for faults of threads that run a kernel. In the kernel's own code, a fault
 // becomes a C++ exception of the kernel. A fault in a function that the kernel called ends the
 // process: the handler writes the fault and the launch to standard error, then calls the earlier
-// handler. Call once a process.
+// handler. Call once per process.
 void tell_crashes();
 
 } // namespace uhal_host

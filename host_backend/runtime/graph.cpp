@@ -149,7 +149,7 @@ void Executable::change(size_t step, const Launch &launch) {
     }
 }
 
-// Makes a version that no launch uses the newest version.
+// Finds a version that no launch uses, and makes it the newest.
 void Executable::make_changeable() {
     if (newest_->launches.load(std::memory_order_acquire) == 0) {
         return;

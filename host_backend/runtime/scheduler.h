@@ -1,7 +1,7 @@
 // Runner threads, and the streams that are ready for a runner. A runner without a stream helps the
 // pool.
 //
-// There is one runner a core, and one more for each runner inside a host function. Only
+// There is one runner per core, and one more for each runner inside a host function. Only
 // host functions may block, so a ready stream always finds a runner in the end.
 #pragma once
 

@@ -17,7 +17,7 @@ namespace {
 constexpr double worth_of_wake_nanoseconds = 30'000;
 // A waiting thread begins no block that it could not finish soon.
 constexpr double longest_wait_nanoseconds = 20'000'000;
-// Tasks a runner does for one stream while others of its priority wait for a runner.
+// Tasks that a runner does for one stream while streams of equal priority wait for a runner.
 constexpr unsigned fair_share = 32;
 
 uint64_t bit_of(const Function &function) {

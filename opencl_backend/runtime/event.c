@@ -143,7 +143,7 @@ uhalClResult uhalClEventElapsedTime(float *milliseconds, void *start, void *end)
 }
 
 /* Intel's runtime of 2022 reports 0 as every marker's time. If no queue can be made, the first
- * stream reports it. */
+ * stream reports the failure. */
 static bool markers_tell_times(const uhal_cl_device *device) {
     const cl_properties properties[] = {CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
     cl_int failed = 0;

@@ -1,5 +1,5 @@
-/* The functions of OpenCL that native code calls, as addresses: no library is linked, so this
- * builds and loads on machines without OpenCL. abi.h has the prototypes.
+/* The functions of OpenCL that native code calls, as addresses. No library is linked, so native
+ * code builds and loads on machines without OpenCL. abi.h has the prototypes.
  */
 #ifndef UHAL_CL_FUNCTIONS_H
 #define UHAL_CL_FUNCTIONS_H

@@ -7,7 +7,7 @@
 
 enum { PROBE_NANOSECONDS = 50000 };
 
-/* A stream over a queue, which it releases. */
+/* A stream over a queue; the stream releases the queue. */
 static int over(uhal_cl_device *device, cl_command_queue queue, bool is_shared, void **handle) {
     uhal_cl_stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL) {

@@ -1,5 +1,5 @@
 /* Asynchronous copies in a stream's order. The copies wait for a mark behind the earlier work, and
- * a second mark waits for the copies. Any thread may call everything.
+ * a second mark waits for the copies. Any thread may call these functions.
  */
 #ifndef UHAL_HSA_COPY_H
 #define UHAL_HSA_COPY_H

@@ -46,8 +46,7 @@ int uhal_hsa_lose(uhal_hsa_device *device, uhal_hsa_queue *queue, int code, cons
     pthread_mutex_unlock(&fault_lock);
     if (first != 0)
         return first;
-    /* A queue that another thread is adding meanwhile sees the code at the queue's next
-     * submission. */
+    /* Another thread may be adding a queue; such a queue sees the code at its next submission. */
     for (uint32_t i = 0; i < device->queue_count; ++i)
         uhal_aql_fail(&device->queues[i]->writer, code);
     return code;

@@ -84,7 +84,7 @@ int uhal_hsa_graph_add_launch(uhal_hsa_graph *graph, const uhal_aql_kernel *kern
 uhalHsaResult uhalHsaGraphGetKernels(void *handle, void **nodes, size_t *count) {
     const uhal_hsa_graph *graph = handle;
     *count = graph->launch_count;
-    /* Counted from 1: no launch is null. */
+    /* Counted from 1, so that no handle is null. */
     for (size_t i = 0; nodes != NULL && i < graph->launch_count; ++i)
         nodes[i] = (void *)(uintptr_t)(i + 1);
     return 0;

@@ -1,4 +1,4 @@
-/* Gives a device access to memory of another device. Any thread may call everything. */
+/* Gives a device access to memory of another device. Any thread may call these functions. */
 #ifndef UHAL_HSA_PEERS_H
 #define UHAL_HSA_PEERS_H
 

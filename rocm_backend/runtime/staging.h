@@ -1,5 +1,5 @@
 /* Reusable pieces of pinned memory, of two sizes, for copies of pageable memory. Any thread may
- * call everything.
+ * call these functions.
  */
 #ifndef UHAL_HSA_STAGING_H
 #define UHAL_HSA_STAGING_H

@@ -1,5 +1,5 @@
 /* Waits of the host for a device, and checks whether the device can still finish its work. Any
- * thread may call everything. Results are codes of runtime.h.
+ * thread may call these functions. Results are codes of runtime.h.
  */
 #ifndef UHAL_HSA_WAIT_H
 #define UHAL_HSA_WAIT_H

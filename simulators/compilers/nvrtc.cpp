@@ -1,4 +1,4 @@
-// NVRTC: adds to each cubin the PTX that NVRTC made first.
+// NVRTC: makes PTX of a program first, and adds the PTX to the program's cubin.
 #include <cstring>
 #include <map>
 #include <vector>

@@ -54,7 +54,7 @@ template <class Body> CUresult in_context(const char *name, Body body) {
     return call.refusal() != CUDA_SUCCESS ? call.refusal() : body(call);
 }
 
-// The stack of contexts of this thread; its last one is current.
+// The stack of contexts of this thread; its last context is current.
 std::vector<CUcontext> &context_stack();
 
 // While an instance lives, a null stream means this thread's own stream, not the legacy stream.

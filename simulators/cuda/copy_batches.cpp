@@ -121,7 +121,7 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
     const CUresult result =
         copy_batch(__func__, {dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs}, hStream);
     if (result != CUDA_SUCCESS && failIdx != nullptr) {
-        *failIdx = SIZE_MAX; // the manual's value for an error of no single copy
+        *failIdx = SIZE_MAX; // the manual's value for an error that belongs to no single copy
     }
     return result;
 }

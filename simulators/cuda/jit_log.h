@@ -14,7 +14,7 @@ class JitLog {
     JitLog() = default;
     JitLog(unsigned count, const CUjit_option *options, void **values);
 
-    // Puts words into the error log buffer and sets its size; the same for the other log.
+    // Writes the text to the error log, and sets the sizes of both logs.
     void error(const std::string &text);
     void finish();
 

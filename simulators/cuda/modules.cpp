@@ -42,7 +42,8 @@ void advise_on_uncounted_cubins() {
     said = true;
 }
 
-// Makes the executor of the module's kernels: PTX itself, or for machine code the host build.
+// Makes the executor of the module's kernels: of the PTX text, or of the host build if the image is
+// machine code.
 CUresult make_executable(Driver &driver, Module &module, JitLog &log) {
     if (module.image.kind == sim::Image::Kind::cubin) {
         std::vector<std::string> entries;
@@ -89,7 +90,7 @@ CUresult load_module(Call &call, const std::shared_ptr<Context> &context, const 
 }
 
 CUresult unload_module(Call &call, const std::shared_ptr<Module> &module) {
-    // This wait is also what NVIDIA's driver 580 does on an H200.
+    // NVIDIA's driver 580 waits here too, on an H200.
     const CUresult waited =
         wait_for(call, call.driver.scheduler.pending(module->context->device->device));
     for (const auto &[name, function] : module->functions) {

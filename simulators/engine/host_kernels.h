@@ -2,7 +2,7 @@
 // <uhal/kernel.h>, searched by entry name.
 //
 // Libraries come from UHAL_SIM_KERNELS (files and folders, separated by colons, the first match
-// wins), then from the driver's folder, then from the host builds of the shipped kernels in a
+// wins), then from the driver's folder. Last come the host builds of the shipped kernels in a
 // checkout or a wheel.
 #pragma once
 

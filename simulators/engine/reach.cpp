@@ -44,7 +44,7 @@ void ReachBuilder::add(uint64_t address, uint64_t bytes, uint32_t state, uint64_
 }
 
 uint64_t ReachBuilder::name(const std::string &text) {
-    // All memory of one kind shares a name; each variable has its own.
+    // All memory of one kind shares a name; each variable has its own name.
     const auto begin = reach_.names.rbegin();
     const auto end = begin + std::min<ptrdiff_t>(4, reach_.names.rend() - begin);
     const auto known = std::find(begin, end, text);

@@ -21,8 +21,8 @@ bool Scheduler::calling_back() {
 Point Scheduler::submit(Lock &lock, const std::shared_ptr<Queue> &queue, Task task) {
     start();
     while (queue->submitted - queue->finished >= Queue::capacity) {
-        // Makes a quarter of the queue due: waking the other thread for each task would be
-        // slow.
+        // Makes a quarter of the queue due at once, because waking the other thread for each task
+        // would be slow.
         make_due({queue, queue->finished + Queue::capacity / 4});
         progress_.wait(lock);
     }

@@ -216,7 +216,8 @@ void Processor::poll(Signal &signal) {
 
 void Processor::poll(Queue &queue) {
     if (queue.written - queue.taken >= queue.abi->size) {
-        // Makes a quarter of the queue due: waking the other thread for each packet would be slow.
+        // Makes a quarter of the queue due at once, because waking the other thread for each packet
+        // would be slow.
         raise(queue, queue.taken + queue.abi->size / 4);
         serve_demands();
     }

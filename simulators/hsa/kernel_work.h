@@ -1,5 +1,5 @@
-// Prepares a kernel's packet to run. Reads its arguments from the kernarg segment, at the offsets
-// in the code object's metadata, and checks them.
+// Prepares a kernel's packet to run. Reads the kernel's arguments from the kernarg segment, at the
+// offsets in the code object's metadata, and checks them.
 #pragma once
 
 #include <functional>

@@ -83,7 +83,7 @@ struct Signal {
     bool demanded = false;           // something due waits for it
     std::vector<Producer> producers; // known so far, oldest first
     std::vector<SignalHandler> handlers;
-    bool timed = false; // the times below are those of its latest packet
+    bool timed = false; // the times below belong to its latest packet
     bool timed_copy = false;
     uint64_t start = 0; // ticks
     uint64_t end = 0;

@@ -27,7 +27,7 @@ struct Profile {
 };
 
 constexpr uint32_t max_group_items = 1024;
-constexpr uint32_t group_bytes = 64 * 1024; // LDS a work-group may have
+constexpr uint32_t group_bytes = 64 * 1024; // LDS that a work-group may have
 // Limit of wave64 hardware for the scratch memory of a work-item, in bytes.
 constexpr uint32_t max_private_bytes = 128 * 1024;
 constexpr uint32_t min_queue_packets = 64;

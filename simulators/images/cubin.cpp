@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint16_t machine_cuda = 190;
 constexpr unsigned char osabi_first = 51;  // the architecture is in the lowest byte of the flags
-constexpr unsigned char osabi_second = 65; // it is in the second byte
+constexpr unsigned char osabi_second = 65; // the architecture is in the second byte
 
 // Records of .nv.info: format, attribute, then a 16-bit value or length.
 enum : unsigned char { format_sized = 4 };

@@ -11,5 +11,5 @@
     runtime/               C: blocks over threads, barriers, warp operations, checks, faults
     launch                 a kernel from Python, for tests and a quick look
 
-Sections named in that table are those of the PTX ISA manual, version 9.0.
+The table's section numbers refer to the PTX ISA manual, version 9.0.
 """

@@ -8,8 +8,8 @@
 
 `off`, `on` and `strict` select the checks of accesses to memory; the default is `on`. Standard
 output holds one line of JSON. Exit status: 0 done, 1 the text is no PTX, 2 it cannot be executed
-here, 3 there is no working C compiler, 4 llvmlite is not installed. Except for 0 the JSON is
-{"problem": words, "line": number}.
+here, 3 there is no working C compiler, 4 llvmlite is not installed. With any other status than 0,
+the JSON is {"problem": words, "line": number}.
 """
 
 from __future__ import annotations

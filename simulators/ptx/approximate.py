@@ -2,7 +2,8 @@
 
 Each stays within the error the ISA manual allows (§9.7.3: ex2.approx two units in the last place,
 lg2.approx 2^-22 absolute near 1 and relative elsewhere); the test suite compares them with exact
-values. Series and not fitted polynomials, so that no constant has to be believed.
+values. The functions use series instead of fitted polynomials, so that every constant can be
+checked.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ def directed(e: Emitter, name: str, mode: int, values: Sequence[str]) -> str:
     """A sum, product or fma of floats, rounded towards zero (1), down (2) or up (3).
 
     The exact result is a double and a double's rounding error (Knuth's two-sum; the product of
-    two floats fits a double). Rounded to nearest, it is on the wrong side of the exact one or not,
-    and if so the next float is the result (§9.7.3: .rz, .rm, .rp).
+    two floats fits a double). If the value rounded to nearest is on the wrong side of the exact
+    value, the next float is the result (§9.7.3: .rz, .rm, .rp).
     """
     wide = [e.value(f"fpext float {one} to double") for one in values]
     if name == "sub":
@@ -148,7 +149,7 @@ def _two_sum(e: Emitter, first: str, second: str) -> tuple[str, str]:
 def _moved_to(e: Emitter, mode: int, nearest: str, beyond: str) -> str:
     """The next float if the exact value, `beyond` away, is on the other side of `nearest`."""
     bits = e.value(f"bitcast float {nearest} to i32")
-    # Zero has no sign that shows the side; the exact value has one.
+    # The sign of zero does not show the side; the sign of the exact value does.
     negative = e.value(f"icmp slt i32 {bits}, 0")
     below = e.value(f"fcmp olt double {beyond}, 0.0")
     above = e.value(f"fcmp ogt double {beyond}, 0.0")

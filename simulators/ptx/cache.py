@@ -2,7 +2,7 @@
 
 A library's name is made of everything its bytes depend on: the PTX text, the kernel, the
 translator's own sources, the processor. Only kernels that count depend on count.py and the run
-time's count.h. Files appear by renaming, so processes may share a folder.
+time's count.h. A complete file is renamed into place, so processes may share a folder.
 
 Libraries are code: they are loaded from a folder that only this user can write to, and only if they
 belong to this user. A folder beyond its limit loses its least recently used files.

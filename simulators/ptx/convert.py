@@ -52,7 +52,8 @@ def integer_to_float(e: Emitter, i: Instruction) -> None:
     sign = "s" if source.is_signed else "u"
     mode = MODES[i.one_of(*MODES)]
     if result.width == 16:
-        # To an f64 that records inexactness in its last bit: only the requested rounding remains.
+        # Convert to an f64 whose last bit records inexactness; the requested rounding comes after
+        # it.
         odd = e.call("double", f"uptx_{sign}64_to_odd", f"i64 {wide}")
         bits = narrowed(e, odd, result, mode)
         value = e.to_real(bits, result)

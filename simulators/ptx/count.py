@@ -27,7 +27,8 @@ CLASSES = (
     *("load_global", "store_global", "load_shared", "store_shared", "matrix_shared", "async_copy"),
     *("load_generic", "store_generic", "local", "constant", "parameter", "atomic", "other"),
 )
-"""Classes of PTX instructions. Those of 64-bit integers and divisions are many of a GPU's own."""
+"""Classes of PTX instructions. A division, or an instruction on 64-bit integers, is many
+instructions of a GPU."""
 
 _SPECIAL = {"ex2", "lg2", "sin", "cos", "rsqrt", "rcp", "sqrt", "tanh"}
 _WARP = {"shfl", "vote", "match", "redux", "activemask", "elect", "movmatrix"}

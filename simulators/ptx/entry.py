@@ -1,7 +1,7 @@
 """The code of a kernel's entry, which runs its threads.
 
 Threads that wait for each other are coroutines, which the run time resumes. Threads that never wait
-run in a loop over the block, in one turn or, where they stride over the grid, in several
+run in a loop over the block: in one turn, or in several turns if they stride over the grid
 (turns.py). That loop is marked: its accesses are independent of each other, like accesses of
 threads, so that LLVM may make vector code of it.
 """

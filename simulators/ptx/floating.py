@@ -57,7 +57,7 @@ def saturated(e: Emitter, value: str, real: str) -> str:
 
 
 def rectified(e: Emitter, value: str, real: str) -> str:
-    """Negative values to 0, NaN stays."""
+    """Replace negative values by 0; NaN stays."""
     negative = e.value(f"fcmp olt {real} {value}, 0.0")
     return e.value(f"select i1 {negative}, {real} 0.0, {real} {value}")
 

@@ -84,4 +84,4 @@ REQUESTS = {
 MAX_THREADS = 1024
 """Limit of a block, on every device (CUDA Programming Guide, compute capabilities)."""
 FUEL = 1 << 12
-"""Turns of a loop that may wait for another thread, before other threads run."""
+"""Number of turns of a waiting loop before other threads run."""

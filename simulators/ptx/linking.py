@@ -1,8 +1,8 @@
 """Makes objects of the run time's C files and libraries of objects, with the machine's tools.
 
-The compiler is `CC`, else `cc`. Without either, the wheel `ziglang` has clang and a linker. Its
-compiler's own way to link would first build a C library's start-up code, for half a minute; the
-linker itself takes the libraries that this process has loaded.
+The compiler is `CC`, else `cc`. Without either, the wheel `ziglang` has clang and a linker. Linking
+by its compiler would first build a C library's start-up code for half a minute. So its linker is
+called directly, with the libraries that this process has loaded.
 """
 
 from __future__ import annotations

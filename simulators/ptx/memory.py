@@ -100,7 +100,7 @@ def _synchronizes(i: Instruction) -> bool:
 def _ordering(i: Instruction, strong: str) -> tuple[str, str]:
     """LLVM's text before the type and after the address of an access.
 
-    Also `volatile` is for other threads to see, and those are threads of this process.
+    A `volatile` access counts too: other threads see it, and all threads are in this process.
     """
     if i.type.width > 64:
         return "volatile", ""

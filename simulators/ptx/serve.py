@@ -4,7 +4,8 @@
     translate TEXT-FILE ENTRY CHECK LIBRARY-FILE     translate a kernel into a shared library
 
 Words are separated by tabs. The answer is `done`, or kind, line of the text and words of a problem,
-separated by tabs; kinds are no_ptx, unsupported, unavailable and failed. Files appear by renaming.
+separated by tabs; kinds are no_ptx, unsupported, unavailable and failed. A complete file is renamed
+into place.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def describe(program: Program) -> Iterator[str]:
 
 
 def _check_functions(program: Program) -> None:
-    """Raise `PtxSyntaxError` for a body that is no PTX, where a check takes little time.
+    """Raise `PtxSyntaxError` for a body that is no PTX, if the check takes little time.
 
     A driver reads all of a module at load time. Here large modules are only searched for
     unknown instructions; other mistakes show when the kernel is translated.

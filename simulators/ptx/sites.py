@@ -29,7 +29,7 @@ class Site:
 
     @property
     def constant(self) -> str:
-        """The LLVM constant of it."""
+        """The LLVM constant of this structure."""
         access, space = ACCESSES[self.access], SPACES[self.space]
         return (
             f"{{ i32, i32, i8, i8, i8, i8 }} {{ i32 {self.line}, i32 {self.bytes}, "

@@ -39,7 +39,9 @@ _FIELDS = {
 
 
 def read_special(e: Operands, name: str, width: int) -> str:
-    """Emit the value of a predefined register. Raises `UnsupportedPtxError` for unknown ones."""
+    """Emit the value of a predefined register. Raises `UnsupportedPtxError` for an unknown
+    register.
+    """
     base, _, axis = name.partition(".")
     index = "xyz".find(axis) if axis else 0
     if base == "%tid" and index >= 0:

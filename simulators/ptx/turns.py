@@ -1,10 +1,10 @@
 """Loops in which a thread strides over the grid: all threads of a block take a turn together.
 
 In `for (i = thread of the grid; i < n; i += threads of the grid)` one thread's elements lie far
-apart and neighboring threads' elements lie together. Run one thread after the other, such a loop
-leaves the cache with every access. So it is cut at its head: a thread runs to the head, keeps the
-registers that are needed there, and the next thread runs; then all take their second turn. Threads
-that never wait for each other may run in any order, so this changes nothing but the speed.
+apart and neighboring threads' elements lie together. If threads run one after the other, such a
+loop leaves the cache with every access. So it is cut at its head: a thread runs to the head, keeps
+the registers that are needed there, and the next thread runs; then all take their second turn.
+Threads that never wait for each other may run in any order, so this changes nothing but the speed.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ Kind = Literal["predicate", "bits", "unsigned", "signed", "float", "packed"]
 class PtxType:
     """A type as an instruction names it.
 
-    A register holds bits; `llvm` is the integer that carries them, `real` the type in which
-    LLVM computes: narrow floats compute in f32 and are rounded once, which is exact for a sum, a
+    A register holds bits: `llvm` is their integer type, and `real` is the type in which LLVM
+    computes. Narrow floats are computed in f32 and rounded once, which is exact for a sum, a
     difference or a product.
     """
 
@@ -45,7 +45,7 @@ class PtxType:
 
     @property
     def is_signed(self) -> bool:
-        """A two's complement integer that knows its sign."""
+        """A signed integer, in two's complement."""
         return self.kind == "signed"
 
     @property

@@ -190,7 +190,7 @@ def symbols(operands: object) -> Iterator[str]:
 
 
 def callee(call: Instruction) -> Operand | None:
-    """Target of a call: a function, or a register that holds the address of one."""
+    """Target of a call: a function, or a register that holds a function's address."""
     return next((one for one in call.operands if not isinstance(one, Group)), None)
 
 

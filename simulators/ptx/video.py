@@ -1,7 +1,7 @@
 """Video instructions: arithmetic on bytes and halves of 32-bit registers (ISA manual §9.7.18).
 
-Scalar ones take one part of each operand, compute it without loss, and write a word or merge the
-result into a part of a third operand. Names ending in 2 or 4 do the same for halves and bytes
+Scalar instructions take one part of each operand, compute without loss, and write a word or merge
+the result into a part of a third operand. Names ending in 2 or 4 do the same for halves and bytes
 side by side. The parts are worked on as i64, where no sum or difference of two 32-bit values
 overflows; `vmad` multiplies in i128.
 """
@@ -136,7 +136,7 @@ def _merged(e: Emitter, word: str, third: str, at: int, width: int) -> str:
 
 @instruction("vmad")
 def multiply_add(e: Emitter, i: Instruction) -> None:
-    """The summand has the sign of the product: none when both factors have none."""
+    """The summand is signed if the product is: not if both factors are unsigned."""
     _, first, second = i.types
     negated = isinstance(i.operands[1], Minus) != isinstance(i.operands[2], Minus)
     signed = first.is_signed or second.is_signed or negated

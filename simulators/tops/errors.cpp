@@ -1,4 +1,4 @@
-// Names and texts of results. The text of a refusal is the simulator's own words for it.
+// Names and texts of results. The text of a refusal is the simulator's own text.
 #include <map>
 #include <string>
 

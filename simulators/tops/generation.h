@@ -1,4 +1,4 @@
-// Generation of TopsRuntime that a library plays. Each library links its own definitions.
+// Generation of TopsRuntime that a library simulates. Each library links its own definitions.
 #pragma once
 
 namespace tops_sim {

@@ -35,7 +35,7 @@ struct Stream {
     bool is_blocking() const { return kind == Kind::blocking; }
 
     Kind kind = Kind::blocking;
-    bool implicit = false; // the null stream or one of a thread: never created, never destroyed
+    bool implicit = false; // the null stream or a thread's own: never created, never destroyed
     topsStream_t handle = nullptr;
     DeviceState *device = nullptr;
     std::shared_ptr<sim::Queue> queue;

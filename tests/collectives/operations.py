@@ -75,7 +75,7 @@ def every_dtype(ranks: Ranks) -> None:
 
 
 def graphs(ranks: Ranks) -> None:
-    """Compare runs and replays of a graph on new operands with the same calls."""
+    """Compare a graph's runs and replays with the plain calls, on new operands."""
 
     def computed(x: ub.DeviceTensor) -> ub.DeviceTensor:
         total = ub.all_reduce(x * 2, ranks.group)

@@ -3,8 +3,8 @@
 mpirun -n RANKS python -m tests.collectives.sharded_models SEED MODEL OPTIONS [MODEL OPTIONS …]
 
 OPTIONS are the options of `Model.load` in JSON, and `bound`: the largest difference between a logit
-and the whole model's logit, relative to the largest logit. With `error`, the ranks' logits of a
-llama are at most this many times as far from double precision as the whole model's.
+and the whole model's logit, relative to the largest logit. With `error`: the largest ratio of two
+errors of a llama's logits, the ranks' error and the whole model's error.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def test_a_missing_rank_is_named_and_the_others_end(how: str, named: str, seed: 
 
 
 def require_nothing_left(said: str) -> None:
-    """Wait until the processes and the segments of shared memory that a job named are gone."""
+    """Wait until a job's processes and its segments of shared memory are gone."""
     processes = re.findall(r"is process (\d+)", said)
     assert len(processes) == 3, said
     places = [

@@ -1,4 +1,4 @@
-"""The pool under load: buffers used on several streams and freed keep their contents."""
+"""The pool under load: contents of buffers survive uses on several streams, and frees."""
 
 from __future__ import annotations
 

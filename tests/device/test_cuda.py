@@ -85,7 +85,7 @@ def test_the_simulated_device_of_this_kind_has_the_same_limits(cuda: Device) -> 
     if f"UHAL_SIM_CUDA_PROFILE={profile}" in done.stderr:
         pytest.skip(f"the simulator has no profile {profile}")
     simulated = ast.literal_eval(done.stdout)
-    # Devices with the same capability differ in size, and driver versions in one limit.
+    # Devices with the same capability differ in size, and driver versions differ in one limit.
     same = {**asdict(cuda.limits), "processors": simulated["processors"]}
     if driver_version() < (12, 1):
         same["max_parameter_bytes"] = simulated["max_parameter_bytes"]

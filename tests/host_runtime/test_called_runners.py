@@ -1,4 +1,4 @@
-"""A runner that another thread's work overtakes on its way out of sleep."""
+"""A runner that wakes up later than another thread's work begins."""
 
 from __future__ import annotations
 

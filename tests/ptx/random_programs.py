@@ -1,4 +1,4 @@
-"""Random kernels as trees, built by the builder and computed by numpy.
+"""Random kernels as trees: the builder makes PTX of a tree, and numpy computes it.
 
 A program has two variables of each type. Its statements assign expressions, branch, loop, exchange
 values through shared memory, shuffle, vote and add atomically. Lanes of numpy's arrays are threads;

@@ -1,6 +1,6 @@
 """Eight streams share a pool under a random schedule: nothing stale is read, nothing leaks.
 
-Launches that the pool does not learn of must fail: this proves that the program detects errors.
+Launches unknown to the pool must fail: this proves that the program detects errors.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ _ODD = (
 
 
 class Mutants:
-    """Draws files that differ from a valid one in one to three things."""
+    """Draws files that differ from a valid file in one to three places."""
 
     def __init__(self, rng: random.Random, text: str) -> None:
         self._rng = rng

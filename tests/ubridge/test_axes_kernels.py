@@ -21,8 +21,7 @@ DTYPES = OPS["cumsum"].dtypes
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_axes_of_every_length(host: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Rows and columns outnumber the kernel's lanes or do not; errors do not grow with the
-    length."""
+    """There are more or fewer rows and columns than lanes; errors do not grow with the length."""
     for _ in range(rounds(6, 100)):
         lengths = [1, 7, 8, 9, 60, 300, int(rng.integers(1, 3000))]
         shape = [3000] * 3

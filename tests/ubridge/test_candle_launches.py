@@ -1,7 +1,7 @@
 """ubridge's launches suit Candle's kernels, too: kernels that read a layout get one.
 
 The PTX of Candle's kernels (candle-kernels, commit 2a13b0f3) shows the use of a null `info`. Some
-kernels treat it as contiguous operands; the others read all `num_dims` dimensions.
+kernels treat a null `info` as contiguous operands; the others read all `num_dims` dimensions.
 """
 
 from __future__ import annotations

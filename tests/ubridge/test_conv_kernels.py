@@ -261,7 +261,7 @@ def test_windows_added_up(device: Device, rng: np.random.Generator, dtype: str) 
 
 @pytest.fixture(params=["conv", "images"])
 def module(request: pytest.FixtureRequest, device: Device) -> str:
-    """Module of pooling and resizing: CPUs have another that makes rows."""
+    """Module of pooling and resizing: CPUs have another module that makes rows."""
     if request.param == "images" and device.backend != "host":
         pytest.skip("the module is for CPUs")
     return str(request.param)

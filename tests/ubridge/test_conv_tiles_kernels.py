@@ -18,7 +18,8 @@ LEAST = {"f64": 0.0, "f32": 0.0, "f16": 2.0**-25, "bf16": 2.0**-134}
 
 
 def check(device: Device, rng: np.random.Generator, module: str, block: int, dtype: str) -> None:
-    """Launch a random convolution: fewer blocks along z than groups and phases are right, too."""
+    """Launch a random convolution. The grid may have fewer blocks along z than groups and
+    phases."""
     is_transposed = bool(rng.integers(2))
     batch, groups = (int(one) for one in rng.integers(1, 3, 2))
     channels, results = int(rng.integers(1, 9)), int(rng.choice([1, 5, 66]))

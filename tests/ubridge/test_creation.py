@@ -1,4 +1,4 @@
-"""New tensors are numpy's arrays, at the first call and at calls that the lane repeats."""
+"""New tensors equal numpy's arrays, at the first call and at calls that the lane repeats."""
 
 from __future__ import annotations
 

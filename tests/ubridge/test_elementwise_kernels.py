@@ -295,7 +295,7 @@ def test_where(device: Device, rng: np.random.Generator, ids: str, dtype: str, l
 def test_remainders_beside_multiples_of_the_divisor(
     host: Device, rng: np.random.Generator, dtype: type[np.floating[Any]]
 ) -> None:
-    """Quotients are next to integers, small or too large for vectors; rests are exact."""
+    """Quotients are next to integers, small or too large for vectors; remainders are exact."""
     for bits in (3, 10, 21, 23, 40, 52):
         count = int(rng.integers(1, 2000))
         divisor = (rng.standard_normal(count) * 10.0 ** rng.integers(-30, 9)).astype(dtype)

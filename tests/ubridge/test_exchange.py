@@ -109,7 +109,7 @@ def test_signs_and_gradients_of_a_tensor_are_respected(host: Device) -> None:
 
 
 def test_a_comparison_takes_no_other_librarys_elements(host: Device) -> None:
-    """`==` says False of what has no elements, and refuses what has them, as `+` does."""
+    """`==` returns False for an object without elements, and refuses other objects, as `+` does."""
     x = ub.ones((4,))
     for other in (Negated(np.ones(4, np.float32), False), DeviceBuffer.zeros(4, "f32")):
         for compare in (operator.eq, operator.ne, operator.add):

@@ -77,7 +77,7 @@ def test_tiles_of_random_products_fit(seed: int) -> None:
         element, accumulator = (4, 16) if data_type is DataType.F32 else (2, 8)
         elements = 2 * tile.sip_m * tile.sip_k + tile.sip_m * tile.sip_n
         elements += 2 * tile.sip_n * tile.sip_k + info.n
-        # Like Ubridge, the tuner rounds 2 to 8 half rows up to 32 after fitting them to L1.
+        # Like Ubridge, the tuner rounds 2 to 8 rows of halves up to 32 after fitting them to L1.
         if data_type is DataType.F32 or info.m * info.batch > 8 or tile.sip_m == 1:
             assert elements * 2 * element <= L1_BYTES, info
         assert tile.sip_m * tile.sip_n * accumulator <= ACCUMULATOR_BYTES, info

@@ -217,7 +217,7 @@ def test_names_with_advice_are_absent_from_compiled_classes(host: Device) -> Non
 
 
 def test_advice_names_what_exists() -> None:
-    """Each `ubridge.name`, `x.name` and the like of the advice can be called as written."""
+    """Each name in the advice, such as `ubridge.name` or `x.name`, can be called as written."""
     tables = [OF_MODULE, OF_TENSOR, habits.OF_BUFFER, habits.OF_STREAM, habits.OF_EVENT]
     tables += [habits.OF_DEVICE, habits.OF_FUNCTION, habits.KEYWORDS, OF_MODEL]
     tables += [OF_GENERATION]

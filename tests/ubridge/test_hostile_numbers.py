@@ -1,7 +1,7 @@
 """Every integer parameter of a public function accepts numpy's ints and refuses extremes by name.
 
-The tests find the parameters in the signatures. The first test fails if no call below passes a
-parameter.
+The tests find the parameters in the signatures. The first test fails if a parameter is missing from
+the calls below.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ def test_convolutions_at_every_level(
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 def test_convolutions_of_several_parts(host: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Results, channels and positions exceed a part of the product; a row may exceed it alone."""
+    """Results, channels and positions exceed a part of the product; even a single row may exceed a
+    part."""
     kind = as_dtype(dtype).dtype
     results, channels, window = int(rng.integers(257, 300)), int(rng.integers(22, 50)), (3, 3)
     for shape in ((1, channels, 4, int(rng.integers(260, 400))), (2, channels, 17, 19)):
@@ -115,7 +116,8 @@ def test_convolutions_of_several_parts(host: Device, rng: np.random.Generator, d
 def test_parts_may_begin_in_the_padding_behind_a_row(
     host: Device, rng: np.random.Generator, dtype: str
 ) -> None:
-    """A part has 256 positions; for some of these widths it begins behind the row's input."""
+    """A part has 256 positions. For some of these widths, a part begins after the end of the row's
+    input."""
     kind = as_dtype(dtype).dtype
     weight = rng.standard_normal((8, 4, 3, 3)).astype(kind)
     for columns in range(20, 60):

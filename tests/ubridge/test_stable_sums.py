@@ -29,7 +29,7 @@ def test_neumaier_keeps_what_kahan_loses() -> None:
 
 
 def test_a_sum_of_many_terms_is_within_one_rounding(rng: np.random.Generator) -> None:
-    """A row of sums adds a thousand terms each; each is compared with the exact sum."""
+    """Each sum of a row adds a thousand terms, and is compared with the exact sum."""
     terms = rng.random((1000, rounds(50, 1000)))
     for kind in ("kahan", "neumaier"):
         made = CompensatedSum(kind)  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def test_queries_with_a_mask(
 def test_a_small_weight_keeps_its_digits(
     device: Device, rng: np.random.Generator, queries: int
 ) -> None:
-    """The largest weight is of a value of zero, so that small weights make the whole result."""
+    """The largest weight belongs to a value of zero, so that small weights determine the result."""
     width, keys = 64, 3
     scores = np.array([0.0, *rng.uniform(-13, -7, keys - 1)])
     k = np.zeros((1, 1, keys, width), np.float16)
@@ -114,7 +114,7 @@ def test_a_small_weight_keeps_its_digits(
     got = ubridge.attention(*(ubridge.asarray(one, device=device) for one in (q, k, v)), scale=1.0)
     weights = np.exp(k[0, 0, :, 0].astype(np.float64))
     exact = (weights / weights.sum()) @ v[0, 0].astype(np.float64)
-    # One rounding to f16, which is absolute below 2^-14, and some of f32 for three terms.
+    # One rounding to f16, with a constant error below 2^-14, and roundings to f32 for three terms.
     allowed = np.maximum(2.0**-11 * exact, 2.0**-25) + 2.0**-18 * exact
     error = np.abs(got.to_numpy().astype(np.float64) - exact)
     assert (error <= allowed).all(), float((error / allowed).max())

@@ -2,7 +2,7 @@
 
 Every stream has a count of its operations and a vector clock. The clock holds, for each stream, the
 last operation that is known to come before. An operation on memory must come after all earlier
-operations of other buffers on that memory. Work that the host saw finish comes before everything.
+operations of other buffers on that memory. Work whose end the host saw comes before everything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The host runtime obeys the strictest limit of nested control groups, of both versions.
 
-The test compiles the runtime's reader, which reads a made `/proc` and `/sys`, so the machine's own
-groups do not matter.
+The test compiles the runtime's reader, which reads an artificial `/proc` and `/sys`, so the
+machine's own groups do not matter.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_the_strictest_group_of_the_path_counts(
             write(root, quota(version, mounts[0] + name, cores))
             write(root, memory(version, mounts[1] + name, limit, bytes_ // 4))
         assert limits(root) == (least, bytes_, bytes_ - bytes_ // 4), names[strictest]
-        # A group beside the path does not limit it.
+        # A group beside the path does not limit this process.
         write(root, quota(version, f"{mounts[0]}/outer/other", 0.01))
         assert limits(root)[0] == least
 

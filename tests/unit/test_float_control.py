@@ -58,7 +58,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def keeps_tiny_numbers() -> bool:
     product = np.array([TINY]) * np.array([1.0])
-    return int(product.view("u8")[0]) == 1  # by its bits: as a number it may equal 0, too
+    return int(product.view("u8")[0]) == 1  # compare bits: as numbers, a subnormal may equal 0
 
 
 def elsewhere(work: Callable[[], object]) -> list[bool]:

@@ -88,7 +88,8 @@ def test_with_a_deadline_it_only_waits() -> None:
 
 
 def test_one_thread_is_one_thread() -> None:
-    """The waiting thread may run a launch in place of the runner; two threads never share it."""
+    """The waiting thread may run a launch in place of the runner; two threads never share a
+    launch."""
     done = run("for _ in range(300): assert len(launches(1)) == 1\n", UHAL_HOST_THREADS="1")
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -1,7 +1,8 @@
 """Closing an object during another thread's native call: the object is destroyed after the call.
 
-The counting driver's slots are Python. So a slot closes the object of its own call, as another
-thread may while a call runs without the GIL. The driver records the use of a destroyed handle.
+The counting driver's slots are Python functions. So a slot closes the object of its own call, as
+another thread may while a call runs without the GIL. The driver records the use of a destroyed
+handle.
 """
 
 from __future__ import annotations

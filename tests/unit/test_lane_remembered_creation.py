@@ -1,4 +1,4 @@
-"""Tensors that were made before are made without Python."""
+"""A tensor like an earlier tensor is made without Python."""
 
 from __future__ import annotations
 

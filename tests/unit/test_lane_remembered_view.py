@@ -1,4 +1,4 @@
-"""Views that were made before are made without Python."""
+"""A view like an earlier view is made without Python."""
 
 from __future__ import annotations
 

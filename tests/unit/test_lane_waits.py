@@ -1,7 +1,7 @@
 """An exception of a signal handler ends the wait, and only the wait.
 
-The counting driver's slots are Python, so the waiting slot sends the signal itself, when the main
-thread is certainly in the native call. conformance/test_waits.py tests real drivers.
+The counting driver's slots are Python functions, so the waiting slot sends the signal itself, when
+the main thread is certainly in the native call. conformance/test_waits.py tests real drivers.
 """
 
 from __future__ import annotations

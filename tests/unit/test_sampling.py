@@ -19,7 +19,7 @@ DEVICES = ("host:0", "cuda-sim:0")
 
 
 class Case:
-    """The attributes of a collected test that the choice reads."""
+    """Attributes of a collected test that the choice of cases reads."""
 
     def __init__(self, test: str, mark: pytest.Mark | None, **parameters: object) -> None:
         self.path = Path(test.partition("::")[0])

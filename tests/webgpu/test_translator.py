@@ -82,7 +82,8 @@ def test_damaged_modules_are_refused_or_translated(rng: np.random.Generator) -> 
     ("type_", "word"), [(21, 2), (22, 2), (23, 3)], ids=["int", "float", "vector"]
 )
 def test_types_without_size_are_refused(type_: int, word: int) -> None:
-    """A structure of such a member has no alignment. In turn each type of a kernel has no size."""
+    """A structure of such a member has no alignment. Each type of a kernel gets no size, one type
+    after the other."""
     image = np.frombuffer(cut("affine", "affine_bf16").image, "u4")
     reasons = set()
     for at, _ in instructions(image):

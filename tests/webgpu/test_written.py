@@ -142,7 +142,7 @@ def test_a_matrix_times_few_vectors(device: Device, rng: np.random.Generator, dt
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_a_product_of_matrices(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Of batches, with rows and columns in any order, by blocks of any size."""
+    """Products of batches, with rows and columns in any order, by blocks of any size."""
     kernel = Module.from_file(FOLDER / "matmul.spv.gz").get_function(f"matmul_{dtype}")
     numpy_dtype = as_dtype(dtype).dtype
     for threads in (256, int(rng.integers(1, 257)), *rng.integers(1, 257, rounds(0, 30))):
@@ -325,7 +325,7 @@ class Cached:
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_attention_over_a_cache(device: Device, rng: np.random.Generator, dtype: str) -> None:
-    """Of whole queries, and of queries whose keys several blocks share."""
+    """Attention of whole queries, and of queries whose keys several blocks share."""
     for _ in range(rounds(3, 50)):
         cached = Cached(rng, dtype)
         expected, bound = cached.exact()

@@ -134,7 +134,7 @@ def block_per_result(
 
 @_geometry
 def wide_block_per_row(limits: DeviceLimits, rows: int, columns: int) -> Configuration:
-    """A block for each row, with a power of two threads.
+    """A block for each row; its threads are a power of two.
 
     These kernels do not stride over rows.
     """

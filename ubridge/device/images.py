@@ -92,9 +92,9 @@ def load_module(name: str, *, device: DeviceLike | None = None) -> Module:
 
     The default is the current device.
 
-    A module is loaded once a device and stays loaded until the device is closed; every caller gets
-    the same object. `module.chosen` names the image and the reason. May be called from any thread,
-    and again in a forked child.
+    A module is loaded once per device and stays loaded until the device is closed; every caller
+    gets the same object. `module.chosen` names the image and the reason. May be called from any
+    thread, and again in a forked child.
 
     Raises `NotFoundError` for a name that is not in `modules()` and for an image that is not built.
     Raises `NotSupportedError` when there are no images for the device's backend, and

@@ -117,7 +117,7 @@ def _model_folder(files: Sequence[str]) -> Path | None:
 
 def _write_model(folder: Path, out: Path, format: str | None) -> Iterator[str]:
     """Write a model's GGUF file; yield notes for the user."""
-    # Models are above files, so this command loads them by name.
+    # The package of models is in a layer above files, so this command imports it by name.
     write = import_module("ubridge.models.gguf_export").write_model
     yield from write(folder, out, quantize=format)
 

@@ -10,7 +10,7 @@ class InvalidFileError(InvalidImageError):
 
 
 class FileWarning(UserWarning):
-    """A setting of a file that is ignored or read otherwise."""
+    """A file's setting that is ignored, or read with another meaning."""
 
 
 def require_valid(holds: object, where: object, what: str) -> None:

@@ -13,7 +13,7 @@ from uhal.errors import ArgumentValueError
 
 
 def ordered(nodes: Sequence[Node]) -> list[int]:
-    """Return the nodes in an order with inputs first, otherwise by number.
+    """Return the nodes by number, but each node after its inputs.
 
     Raises `ArgumentValueError` that names the nodes of a cycle, or an input that does not exist.
     """

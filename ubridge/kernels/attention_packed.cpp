@@ -106,7 +106,7 @@ static inline void pack(const T *k, const T *v, u64 count, const Rows &rows, Pac
 // Scores of `together` rows and all packed keys.
 template <u64 together>
 static inline void score(const f32 *queries, u64 width, const f32 *keys, f32 *scores) {
-    // The registers hold the sums of at most four vectors a row.
+    // The registers hold the sums of at most four vectors per row.
     for (u64 first = 0; first < KEYS; first += 4 * LANES) {
         Floats sums[together][4] = {};
         for (u64 i = 0; i < width; ++i)

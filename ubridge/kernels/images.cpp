@@ -1,5 +1,6 @@
-// Pooling and resizing for CPUs, a row of the result at a time: the results of the kernels of these
-// names in conv.cu, whose index arithmetic for each element would cost more than the elements.
+// Pooling and resizing for CPUs, a row of the result at a time, with the same results as the kernels
+// of these names in conv.cu. There, each element needs index arithmetic, which would cost more here
+// than the elements.
 //
 // info holds dims and strides of src, (batch, channels, height, width). A plane is a channel of an
 // image. Results are contiguous; a block takes a piece of all their rows, in any number of blocks.
@@ -129,7 +130,7 @@ __attribute__((noinline)) static void resize_nearest(BLOCK block, const Images<W
     }
 }
 
-// How the places of results along a dim follow from those of the input; PyTorch's rules.
+// Maps places of results along a dim to places of the input, by PyTorch's rules.
 struct Scale {
     u64 results, extent;
     bool align_corners, is_given;

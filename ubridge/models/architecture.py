@@ -61,7 +61,7 @@ class Architecture:
     biases: frozenset[str] = frozenset()
     """Products with a bias: `qkv`, `output`, `mlp`, `head`. Layer norms always have biases."""
     qk_norm: Literal["", "rms", "layer", "heads"] = ""
-    """Norm of each head's queries and keys; `heads`: a layer norm a head, without bias."""
+    """Norm of each head's queries and keys; `heads`: a layer norm per head, without bias."""
     rope: Rope | None = None
     is_interleaved: bool = False
     """Whether rotated pairs are neighbours; otherwise they lie half the rotated width apart."""

@@ -12,7 +12,7 @@ from ubridge.models.body import Part, Tensor, Weight, products
 from uhal.dtypes import f32
 
 Gated = Callable[[Tensor, Tensor], Tensor]
-"""The product of an activated gate and the values beside it."""
+"""Multiplies an activated gate by the values of the other matrix."""
 
 
 def mixed(

@@ -211,7 +211,7 @@ def _magnitude_of_yarn(factor: float) -> float:
 
 
 def _plain(where: object, key: str, value: Any) -> Any:
-    """A value in JSON's types; a list of equal numbers, one a layer, becomes one number."""
+    """A value in JSON's types; a list of equal numbers, one per layer, becomes one number."""
     several = getattr(value, "tolist", lambda: value)()
     if not isinstance(several, list) or not several:
         return several

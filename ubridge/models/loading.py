@@ -85,7 +85,9 @@ def wanted_of(source: Source) -> list[Wanted]:
 
 
 def _names(source: Source, layer: int, part: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Names of a part's tensors: the existing tensors, else the expected names."""
+    """Names of a part's tensors in the files; the expected names if the files have no such
+    tensors.
+    """
     entries = source.weights.entries
     spellings = list(source.spellings(layer, part))
     for name in spellings:

@@ -41,7 +41,8 @@ def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Parts:
 
 
 Part = tuple[Question, int] | None
-"""The question of a tensor's copy and the first element that it writes; `None` if it is empty."""
+"""The question of a tensor's copy and the first element that it writes; `None` for an empty
+tensor."""
 
 
 @lru_cache(maxsize=1024)

@@ -24,7 +24,7 @@ def text_of(tensor: StridedTensor, prefix: str) -> str:
 
 
 def _edges(tensor: StridedTensor, axis: int) -> Any:
-    """First and last elements of every axis, one more at each end than is printed."""
+    """First and last elements of every axis; each end has one element more than the text."""
     if axis == tensor.ndim:
         return tensor.to_numpy()
     kept = _EDGE + 1

@@ -141,7 +141,7 @@ def plan_pool2d(
     window: int | tuple[int, int],
     stride: int | tuple[int, int] | None = None,
 ) -> Plan:
-    """Plan a mean or largest of windows that lie inside."""
+    """Plan the mean or the largest element of each window; all windows lie inside."""
     require_tensors(op.name, x)
     _require_numbers(op.name, x)
     window = _pair(f"{op.name}, window", window)

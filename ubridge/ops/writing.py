@@ -48,7 +48,7 @@ def fill(x: Tensor, value: Any, *, stream: StreamLike | None = None) -> Tensor:
 
 
 def _plan_copy_from(x: Value, source: Value) -> Plan | None:
-    """Plan a copy over elements in one run or in rows of one distance."""
+    """Plan a copy over elements that are contiguous, or in rows at equal distances."""
     if not isinstance(source, TensorData) or x._dtype.name in MOVED_AS or not x._layout.size:
         return None
     given = plan_conversion(source, x._dtype)

@@ -1,4 +1,4 @@
-"""The kernels with Candle's parameters, for all backends but GCUs' (`gcu.backend`)."""
+"""The kernels with Candle's parameters, for all backends except GCUs (`gcu.backend`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Collectives: several devices, or several processes on CPUs, compute together.
 
-Each process is a rank. A `Communicator` enqueues collectives on streams of its device: on the host
-backend MPI's, by `mpi4py` (`pip install "uhal-py[mpi]"`), on GPUs NCCL's, on GCUs ECCL's.
+Each process is a rank. A `Communicator` enqueues collectives on streams of its device: The host
+backend uses MPI through `mpi4py` (`pip install "uhal-py[mpi]"`), GPUs use NCCL, and GCUs use ECCL.
 
 - launchers.py: `Place`, the rank that a launcher gave this process.
 - joining.py: the identifier of a group, and how it comes to every rank.

@@ -1,6 +1,6 @@
 /* Host callbacks for a library without callbacks.
  *
- * If the library has events, an event is recorded after the stream's work and a thread polls all
+ * If the library has events, an event is recorded after the stream's work. A thread polls all
  * events, so that no stream waits for another's callback. Later work of the stream does not wait
  * for the function; no caller of the slot relies on that. Without events the caller waits for the
  * stream and calls the function. */

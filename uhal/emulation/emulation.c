@@ -28,7 +28,7 @@ uhal_hot_table uhal_base;
     SLOT(event_query)                                                                              \
     SLOT(event_elapsed)
 
-/* Sets the library's slots, in the order of hot_table.h, null where missing, and its codes. */
+/* Sets the library's codes, and its slots in the order of hot_table.h; a missing slot is null. */
 EXPORTED void uhal_emulation_base(void *const *addresses, int not_ready, int out_of_memory) {
     memcpy(&uhal_base, addresses, offsetof(uhal_hot_table, not_ready));
     uhal_base.not_ready = not_ready;

@@ -1,1 +1,1 @@
-"""Bounded, pure Python readers of the files kernels come in. Nothing here opens a library."""
+"""Bounded readers of kernel files, in pure Python. Nothing here opens a library."""

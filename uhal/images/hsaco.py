@@ -75,7 +75,7 @@ class HsacoKernel:
     """Work-items of a wavefront: 32 or 64."""
     max_block_threads: int
     required_block: Extent | None
-    """The only work-group the kernel may be launched with."""
+    """The only work-group size that the kernel may be launched with."""
     vector_registers: int | None
     """Registers of one work-item."""
     vector_spills: int | None

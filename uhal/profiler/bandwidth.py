@@ -15,7 +15,7 @@ _measured: weakref.WeakKeyDictionary[_lane.Context, float | None] = weakref.Weak
 def copy_bandwidth(context: _lane.Context) -> float | None:
     """Return a device's bandwidth in bytes per second, by the fastest of several copies.
 
-    Measured once a device. Copies 64 MiB, or an eighth of the free memory if that is less; each
+    Measured once per device. Copies 64 MiB, or an eighth of the free memory if that is less; each
     copied byte counts twice. `None` without memory for the copy, on a lost device, or without times
     of events.
     """

@@ -232,7 +232,7 @@ def parse(reported: str, target: str) -> list[KernelResources]:
 
 
 def _ptx_for(image: bytes, target: str) -> bytes:
-    """The PTX of an image that is the newest for a target."""
+    """An image's newest PTX for a target."""
     if not is_fatbin(image):
         return image
     wanted = _number(target)

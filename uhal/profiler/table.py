@@ -199,7 +199,7 @@ def size(nbytes: int) -> str:
 
 
 def rate(gigabytes: float | None) -> str:
-    """Return gigabytes a second with three digits."""
+    """Return gigabytes per second with three digits."""
     return "—" if gigabytes is None else _three(gigabytes)
 
 

@@ -39,7 +39,7 @@ def check_flow(code: CodeType) -> None:
 
 
 def _parsed(lines: list[str]) -> ast.AST | None:
-    """The function at the first line; `inspect` would take twice a build's time."""
+    """The function that begins with the first line; `inspect` would take twice a build's time."""
     base = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     for end in range(1, len(lines) + 1):
         text = "".join(lines[end : end + 1]).rstrip()

@@ -42,7 +42,8 @@ WGPUComputePassEncoder uhal_wg_pass(uhal_wg_device *device) {
 
 int uhal_wg_command(uhal_wg_stream *stream) {
     uhal_wg_device *device = stream->device;
-    /* No more order than x86 has in any case: waits take the lock before they read the batch. */
+    /* This order costs nothing on x86. Waits need no stricter order: they take the lock before they
+     * read the batch. */
     atomic_store_explicit(&stream->last, device->batch, memory_order_release);
     device->commands += 1;
     const uint32_t full = device->series > 0 ? UHAL_WG_FULL_SERIES : UHAL_WG_FULL_BATCH;

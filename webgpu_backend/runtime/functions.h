@@ -1,5 +1,5 @@
-/* The functions of wgpu-native that native code calls, as addresses: no library is linked, so this
- * builds and loads on machines without it. abi.h has their prototypes.
+/* The functions of wgpu-native that native code calls, as addresses. No library is linked, so
+ * native code builds and loads on machines without wgpu-native. abi.h has their prototypes.
  */
 #ifndef UHAL_WG_FUNCTIONS_H
 #define UHAL_WG_FUNCTIONS_H

@@ -74,8 +74,8 @@ static bool binds(const uhal_wg_group *one, const uhal_wg_binding *bindings, uin
     return true;
 }
 
-/* Starts at the last found group: a launch often repeats, and a replay's launches of a kernel take
-   the groups in the order in which the first replay made them. */
+/* Starts at the last found group, because a launch often repeats. In each replay, the launches of a
+   kernel take the groups in the same order. */
 WGPUBindGroup uhal_wg_group_with(uhal_wg_groups *groups, const uhal_wg_binding *bindings) {
     for (uint32_t left = groups->count, i = groups->last; left > 0; --left, ++i) {
         if (i >= groups->count)

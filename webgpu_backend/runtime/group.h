@@ -5,7 +5,8 @@
 #include "memory.h"
 
 enum { UHAL_WG_MOST_BINDINGS = 30 };
-/* Of a function; a power of 2. A large language model multiplies by 600 matrices with one kernel. */
+/* Number of groups that a function keeps; a power of 2. A large language model multiplies by 600
+ * matrices with one kernel. */
 enum { UHAL_WG_KEPT_GROUPS = 1024 };
 
 /* The part of a buffer that a kernel gets. */

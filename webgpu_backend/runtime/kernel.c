@@ -356,8 +356,8 @@ uhalWgResult uhalWgLaunchKernel(void *handle, unsigned int grid_x, unsigned int 
 
 /* -- kernels of our own ------------------------------------------------------------------------ */
 
-/* Word 4 to 7: the source's offset, the destination's, bytes, the pattern. A thread writes whole
- * words, and only the requested bytes of the first and last word. */
+/* Words 4 to 7: the source's offset, the destination's offset, bytes, the pattern. A thread writes
+ * whole words, and only the requested bytes of the first and last word. */
 #define COMMON                                                                                     \
     "struct Params { w: array<vec4<u32>, 2> }\n"                                                   \
     "override block_x: u32 = 1u; override block_y: u32 = 1u; override block_z: u32 = 1u;\n"        \

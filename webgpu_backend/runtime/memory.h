@@ -29,7 +29,7 @@ uhal_wg_buffer *uhal_wg_buffer_at(uint64_t address);
 int uhal_wg_allocate(uhal_wg_device *device, size_t bytes, uint64_t *address);
 void uhal_wg_release(uhal_wg_buffer *one);
 
-/* A buffer without a number; null: an error is noted. */
+/* Makes a buffer without a number; returns null after an error, which is noted. */
 WGPUBuffer uhal_wg_new_buffer(uhal_wg_device *device, uint64_t bytes, uint64_t usage);
 
 /* The buffer that a null pointer is bound to. */

@@ -4,9 +4,9 @@
 
 #include "memory.h"
 
-/* With the lock, before a launch that uses a mirror: copies the host's writes to it. */
+/* Copies the host's writes to a mirror before a launch uses the mirror. Called with the lock. */
 int uhal_wg_renew_mirror(struct uhal_wg_mirror *mirror);
-/* With the lock: the open batch has a kernel that uses the buffer. */
+/* Notes that a kernel in the open batch uses the buffer. The caller holds the lock. */
 void uhal_wg_use_mirror(uhal_wg_buffer *buffer);
 
 #endif

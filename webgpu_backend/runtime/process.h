@@ -30,7 +30,8 @@ struct uhal_wg_device *uhal_wg_current(void);
 
 WGPUAdapter uhal_wg_adapter(unsigned int index);
 
-/* Forgets this thread's noted errors; returns the code of an error noted later, 0 without. */
+/* The first function forgets this thread's noted errors; the second returns the code of an error
+ * noted later, or 0. */
 void uhal_wg_clear_error(void);
 int uhal_wg_noted_error(void);
 /* Notes an error of this library; returns the code. */

@@ -1,5 +1,5 @@
-/* wgpu-native 27 behind the interface of release 29. Structures that only end earlier need no
- * function here: release 27 does not read their last members.
+/* wgpu-native 27 behind the interface of release 29. Structures that only lack the last members
+ * need no function here: release 27 does not read these members.
  */
 #include "group.h"
 

@@ -43,7 +43,7 @@ uhalWgResult uhalWgStreamQuery(void *handle) {
     return status != 0 ? status : uhal_wg_query(stream->device, atomic_load(&stream->last));
 }
 
-/* The end submits nothing: the next command, or the next wait, does. */
+/* The end submits nothing; the next command or the next wait submits the work. */
 uhalWgResult uhalWgStreamSeries(void *handle, int begins) {
     uhal_wg_device *device = ((uhal_wg_stream *)handle)->device;
     int status = 0;
@@ -98,7 +98,7 @@ uhalWgResult uhalWgEventDestroy(void *handle) {
     return 0;
 }
 
-/* With the lock: a device timestamp behind all commands so far. */
+/* Adds a device timestamp behind all commands so far. The caller holds the lock. */
 static int write_time(uhal_wg_event *event, uhal_wg_stream *stream) {
     uhal_wg_device *device = stream->device;
     const WGPUCommandEncoder encoder = uhal_wg_encoder(device);

@@ -23,7 +23,7 @@ class Aggregates(Arithmetic):
         return f"v{result} = {text};"
 
     def all_parts(self, value: int) -> list[str]:
-        """Return the scalars of a value, one for a scalar."""
+        """Return the scalars of a value: for a scalar, only the scalar itself."""
         aggregate = self.kinds.kind_of(value).is_aggregate
         wide = True if self.kinds.kind_of(value) == I64 else None
         return self.parts(value) if aggregate else [self.value(value, wide)]

@@ -64,7 +64,9 @@ class Atomics(Pointers):
         refuse(f"atomic instruction {opcode}")
 
     def _atomic_roots(self, pointer: int, value: int) -> list[Root]:
-        """Return the roots of an atomic operation's word, whose arrays become atomic."""
+        """Return the roots of an atomic operation's pointer; their arrays become arrays of atomic
+        words.
+        """
         roots = self.real_roots(pointer)
         if self.kinds.kind_of(value) != I32:
             refuse("an atomic operation on other words than of 32 bits")

@@ -1,4 +1,4 @@
-"""Functions that WGSL lacks, or whose accuracy it leaves to the driver, as its text.
+"""WGSL text of functions that WGSL lacks or computes with unknown accuracy.
 
 f32 functions are within 4 ulp where `fma` is fused and sums are not reordered. f64 is computed with
 integers of 64 bits, after Berkeley SoftFloat (John Hauser, BSD): rounded to nearest even, subnormal

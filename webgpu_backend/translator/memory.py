@@ -109,7 +109,7 @@ class Memory(Names):
         out.append(f"atomicXor(&{target}, (({old} ^ {value}) & {mask}) << {shift});")
 
     def copy(self, words: Words, out: list[str]) -> None:
-        """Write out a copy of so many bytes (OpCopyMemorySized)."""
+        """Write out a copy of this number of bytes (OpCopyMemorySized)."""
         target, source = self.only_root(words[1]), self.only_root(words[2])
         count = self.kinds.number(words[3])
         if count > _MOST_COPIED:

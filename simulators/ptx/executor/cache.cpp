@@ -122,7 +122,7 @@ void make_private_folders(const files::path &folder) {
     }
 }
 
-// Nobody else can write to it, whatever the umask.
+// Opens a new file, to which nobody else can write, whatever the umask.
 int open_new(const std::string &path) {
     return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
 }

@@ -15,7 +15,7 @@ struct CountsOfLaunch {
     const std::string &text_file;
 };
 
-// Whether a file can be appended to; creates it if needed.
+// Returns whether a file can be appended to; creates the file if it is missing.
 bool can_append(const std::string &file);
 
 // `uptx_counting::tell`; its context is a CountsOfLaunch.

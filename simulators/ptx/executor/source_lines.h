@@ -10,7 +10,8 @@ namespace sim {
 // the PTX text's; `line` counts from 1.
 std::string source_location(const std::vector<std::string> &lines, unsigned line);
 
-// Lines of a report: file and line, and the line itself where the file can be read. Empty as above.
+// Lines of a report: the file and line number, then the line's text if the file is readable. Empty
+// as above.
 std::string source_report(const std::vector<std::string> &lines, unsigned line, const char *title);
 
 } // namespace sim

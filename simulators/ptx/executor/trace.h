@@ -19,7 +19,7 @@ struct TracedThread {
     std::array<uint32_t, 3> thread = {};
 };
 
-// Makes a launch trace a thread; `lines` are the kernel's text and outlive it.
+// Lets a launch trace one thread; `lines` are the kernel's text and outlive the launch.
 void trace_launch(uptx_launch &launch, const TracedThread &traced,
                   const std::vector<std::string> &lines);
 

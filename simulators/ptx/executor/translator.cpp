@@ -63,7 +63,8 @@ std::vector<char *> child_environment() {
     return variables;
 }
 
-// Own process group, so that the child's compiler ends with it; no blocked or ignored signals.
+// The child has its own process group, so that its compiler ends with it, and no blocked or ignored
+// signals.
 void set_attributes(posix_spawnattr_t &attributes) {
     posix_spawnattr_init(&attributes);
     sigset_t none;

@@ -31,7 +31,7 @@ struct sums {
     struct site_sums *sites[2]; /* global, shared */
     uint64_t blocks;
     uint64_t warps;
-    uint64_t block_loads; /* sectors that a block touched, each once a block */
+    uint64_t block_loads; /* sectors that a block touched, each counted once per block */
     uint64_t block_stores;
     struct spread instructions;
     struct spread sectors;

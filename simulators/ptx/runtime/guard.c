@@ -95,7 +95,7 @@ static void install_one(int number, struct sigaction *before) {
     }
 }
 
-/* Before every run, because a program may install its own handlers (faulthandler does). */
+/* Installed before every run, because a program may set its own handlers (faulthandler does). */
 static void install(void) {
     pthread_mutex_lock(&installing);
     if (!installed) {

@@ -121,7 +121,7 @@ static uint64_t reduced(const struct uptx_worker *worker, uint64_t barrier, uint
     return operation == COUNT ? trues : operation == ALL ? all : trues != 0;
 }
 
-/* Reports the warps that met to the counter: none of their threads waits elsewhere. */
+/* Tells the counter which warps have met: none of their threads waits elsewhere. */
 static void count_warps_that_met(struct uptx_worker *worker) {
     for (uint32_t first = 0; first < worker->thread_count; first += UPTX_WARP) {
         const uint32_t left = worker->thread_count - first;

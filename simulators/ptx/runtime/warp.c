@@ -151,7 +151,8 @@ static void reduce(struct uptx_thread *warp, uint32_t members, const struct inpu
     }
 }
 
-/* Eight rows of eight 16-bit values a matrix; lane 8 m + r holds the address of row r of matrix m. */
+/* A matrix has eight rows of eight 16-bit values; lane 8 m + r holds the address of row r of matrix
+ * m. */
 static void load_matrices(struct uptx_thread *warp, const struct inputs *in) {
     for (uint32_t lane = 0; lane < UPTX_WARP; ++lane) {
         const uint32_t count = warp[lane].operation & 7;

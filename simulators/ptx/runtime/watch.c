@@ -1,11 +1,11 @@
 /* Strict mode: records for every byte of shared memory which threads wrote and read it, and when.
  *
- * Two accesses of different threads to one byte race when one of them writes and neither a barrier
- * of the block nor, within a warp, bar.warp.sync came between them. Any barrier counts as a barrier
- * of the whole block. So a race past a barrier of only some threads is missed, but no report is
- * false. Atomic, volatile and relaxed accesses do not race with each other, nor do stores of the
- * same value, because compilers let all threads store a common value. Ordering by such accesses
- * instead of barriers is not followed.
+ * Two accesses of different threads to one byte race if one of them writes and no barrier came
+ * between them. A barrier is a barrier of the block or, within a warp, bar.warp.sync. Any barrier
+ * counts as a barrier of the whole block. So a race past a barrier of only some threads is missed,
+ * but no report is false. Atomic, volatile and relaxed accesses do not race with each other, nor do
+ * stores of the same value, because compilers let all threads store a common value. Ordering by
+ * such accesses instead of barriers is not followed.
  */
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -24,8 +24,8 @@ inline f32 remainder_of(f32 x, f32 y) {
     return fmodf(x, y);
 }
 
-// No manual describes a GCU's result for a zero divisor. Here it is 0, as in Ubridge's own kernels;
-// the CPU's instruction would trap.
+// No manual describes a GCU's result for a zero divisor. Here the result is 0, as in Ubridge's own
+// kernels; the CPU's instruction would trap.
 inline u32 remainder_of(u32 x, u32 y) {
     return y == 0 ? 0 : x % y;
 }

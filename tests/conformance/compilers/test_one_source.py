@@ -53,7 +53,7 @@ _host_image = cache(uhal.compile.host)
 def test_one_source_tells_its_types_everywhere(
     row: DeviceRow, device: Device, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    """The image tells its types, so the kernel takes plain numbers without a sidecar."""
+    """The image contains the types, so the kernel takes plain numbers without a sidecar."""
     with Module.from_bytes(plain_image(row, tmp_path)) as module:
         kernel = module.get_function("counting_sort")
         assert kernel.signature is not None

@@ -1,5 +1,5 @@
-/* What NVRTC and clang translate to PTX for the tests (make.py): no header, so that neither needs
- * CUDA installed. */
+/* Kernels that NVRTC and clang translate to PTX for the tests (make.py). They include no header, so
+ * that neither compiler needs CUDA. */
 #ifdef __clang__
 #define __global__ __attribute__((global))
 #define __device__ __attribute__((device))
@@ -153,7 +153,7 @@ ENTRY digits(const unsigned long long *x, unsigned long long *y, int n)
     y[i] = packed;
 }
 
-/* Normalizes rows to mean 0 and variance 1, 256 threads; a switch and 64-bit floats besides. */
+/* Normalizes rows to mean 0 and variance 1, 256 threads; also has a switch and 64-bit floats. */
 ENTRY normalize(const float *x, float *y, int columns, int kind)
 {
     double sum = 0;

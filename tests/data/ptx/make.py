@@ -152,7 +152,7 @@ def nvcc() -> None:
 
 
 def _write(folder: str, name: str, made_with: str, text: str, *, with_lines: bool = False) -> None:
-    # Debug information is most of the text and of no use here.
+    # Debug information would fill most of the text, and nothing here reads it.
     lines = text.split(".section\t.debug_")[0].splitlines()
     kept = [one for one in lines if with_lines or one.split()[:1] not in ([".loc"], [".file"])]
     path = HERE / folder / f"{name}.ptx"

@@ -1,5 +1,5 @@
-"""Calls each driver function that is not simulated with zeros, by its symbols and through
-cuGetProcAddress. Arguments: name, symbol, version and suffix of each. Prints each answer."""
+"""Calls each unsimulated driver function with zeros, by its symbols and through cuGetProcAddress.
+Arguments: name, symbol, version and suffix of each. Prints each answer."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Type = driver.CUgraphNodeType
 
 
 def done(answer: tuple) -> object:
-    """Check the result, the first element, and return the others."""
+    """Check the status, the first element, and return the other elements."""
     result, *values = answer
     assert result == CU.CUDA_SUCCESS, result
     return values[0] if len(values) == 1 else values

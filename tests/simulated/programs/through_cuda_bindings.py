@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 
 def done(answer: tuple) -> object:
-    """Check the result, the first element, and return the others."""
+    """Check the status, the first element, and return the other elements."""
     result, *values = answer
     assert result == driver.CUresult.CUDA_SUCCESS, result
     return values[0] if len(values) == 1 else values

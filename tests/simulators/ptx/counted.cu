@@ -84,7 +84,7 @@ extern "C" __global__ void add_to_own(const float *x, float *y) {
     atomicAdd(y + AT, x[AT]);
 }
 
-// In turn k the lanes whose bit k is set store; a barrier ends each turn.
+// In turn k, the lanes with bit k set write memory; a barrier ends each turn.
 extern "C" __global__ void skip_turns(float *y) {
 #pragma unroll 1
     for (int turn = 0; turn < 5; ++turn) {

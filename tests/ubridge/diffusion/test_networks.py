@@ -27,7 +27,8 @@ from ubridge.models.diffusion import StableDiffusion, layers, schedule
 from uhal import Device
 
 DEVICES = ("host", "cuda-sim", "opencl")
-"""Devices of `device`; most cases run on the host alone: others translate kernels first."""
+"""Devices of `device`. Most cases run only on the host, because other devices translate kernels
+first."""
 TOLERANCE = 1e-4
 
 

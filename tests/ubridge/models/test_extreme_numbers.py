@@ -1,7 +1,7 @@
 """Classes of `ubridge.models` refuse extreme numbers by errors of ubridge's.
 
-The tests find the parameters in the signatures. A parameter that no call below passes fails the
-first test.
+The tests find the parameters in the signatures. The first test fails if a parameter is missing from
+the calls below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INTERNAL = {
     *("Cache.read_one", "Cache.stretch", "Model.paged", "EngineStats.__init__"),
     *("Request.__init__", "Request.take", "Request.drafts"),
 }
-"""Methods that other classes call with numbers they have checked."""
+"""Methods that other classes call with checked numbers."""
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
 

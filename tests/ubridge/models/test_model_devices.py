@@ -34,7 +34,7 @@ def folder(tmp_path: Path, rng: np.random.Generator, device: Device) -> Path:
     names = [*CASES, *EQUATIONS]
     case = str(rng.choice(names))
     if device.backend == "tops":
-        # GCUs have another GELU, and cannot use ids of experts that are only on the device.
+        # GCUs have another GELU, and cannot read experts' ids from device memory.
         plain = [name for name in names if not name.startswith(("falcon", "mixtral", "qwen3_moe"))]
         case = str(rng.choice(plain))
     return written_case(tmp_path, case)

@@ -1,4 +1,4 @@
-"""`Scheduler`: the usual step of texts that decode, and steps without enough pages."""
+"""`Scheduler`: steps that decode several texts, and steps without enough pages."""
 
 from __future__ import annotations
 

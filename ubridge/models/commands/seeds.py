@@ -27,7 +27,7 @@ class Seed:
     token."""
 
     def rate(self, generation: Generation) -> str:
-        """Return tokens a second, as the command writes them."""
+        """Return tokens per second, as the command writes them."""
         if self.decimals is None:
             seconds = generation.seconds - generation.prompt_seconds
             return repr((len(generation.tokens) - 1) / seconds if seconds else 0.0)

@@ -114,7 +114,7 @@ class Schedule:
         return any(step.of_noise for step in self.steps)
 
     def begun_at(self, step: int) -> Schedule:
-        """Return the steps from a number on; the first step has no preceding x0."""
+        """Return the steps from index `step` on; the first of them has no preceding x0."""
         first = self.steps[step]
         first = replace(first, of_x0=first.of_x0 + first.of_before, of_before=0.0)
         steps = (first, *self.steps[step + 1 :])

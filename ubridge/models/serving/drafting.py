@@ -37,7 +37,7 @@ class ModelDrafter:
     """
 
     def __init__(self, model: DraftingModel) -> None:
-        """Make an empty cache of a model, which may serve other texts too."""
+        """Make an empty cache of a model; the model may serve other texts too."""
         self._model = model
         self._cache = model.cache()
 

@@ -16,9 +16,9 @@ class Drafter(Protocol):
     """Proposes the next tokens of one text; any proposal is allowed."""
 
     def __call__(self, tokens: Sequence[int], most: int) -> Drafts:
-        """Return at most `most` tokens that may follow `tokens`, which only grow.
+        """Return at most `most` tokens that may follow `tokens`; between calls, `tokens` only grow.
 
-        Several sequences are several continuations; those that begin alike form a tree.
+        Several sequences are several continuations; sequences that begin alike form a tree.
         """
 
 

@@ -16,7 +16,7 @@ from ubridge.models.serving.lookup import Drafts
 Tensor = ub.DeviceTensor
 
 CHOICES = ((0, 0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (2, 0), (1, 1), (0, 2), (3,))
-"""Continuations, the likeliest first: which of its best tokens each head gives."""
+"""Continuations, the likeliest first; each one lists the rank of every head's token."""
 
 
 class MedusaHeads:

@@ -57,7 +57,7 @@ class Scheduler:
     def __init__(
         self, cache: PagedCache, sequences: int, tokens: int, drafts: int = 0, branches: int = 1
     ) -> None:
-        """Run at most `sequences` sequences, with `tokens` tokens a step, at least one of each.
+        """Run at most `sequences` sequences, with `tokens` tokens per step, at least one of each.
 
         A request has up to `branches` proposed continuations of up to `drafts` tokens.
         """

@@ -1,4 +1,4 @@
-"""Tokenizers: texts to tokens and back, of every kind of file that models come with.
+"""Tokenizers for every kind of tokenizer file of published models.
 
 tokenizer = Tokenizer.load("model.gguf")
 tokens = tokenizer.encode("Hello world")

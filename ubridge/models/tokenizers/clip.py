@@ -1,4 +1,4 @@
-"""CLIP's tokenizer: small letters, split by a pattern, and byte pairs whose words end by a mark.
+"""CLIP's tokenizer: small letters, split by a pattern; byte pairs, with a mark after each word.
 
 Radford et al., "Learning Transferable Visual Models From Natural Language Supervision" (2021). It
 reads `vocab.json` and `merges.txt`, or the same in a `tokenizer.json`.

@@ -65,7 +65,7 @@ class ByteStream(Stream):
 
     def push(self, token: int) -> str:
         """Return the text that a token completes."""
-        # Models have more tokens than tokenizers where rows were added to fill up a matrix.
+        # A model has more tokens than its tokenizer if rows were added to fill up a matrix.
         if token in self._skipped or token >= len(self._pieces):
             return ""
         piece = self._pieces[token]

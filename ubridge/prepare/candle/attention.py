@@ -43,7 +43,7 @@ number."""
 SPLIT = 256
 """Keys of a cache per block when a launch has a single token; keys of a run of pages."""
 _FILLING = 4
-"""Blocks per processor from which attention over pages does not split the keys of a token."""
+"""With this many blocks per processor, attention over pages does not split a token's keys."""
 TENSOR_ATTENTION = "attention_tensor"
 TILED_ATTENTION = "attention_tiles"
 """For f32: no tensor core computes f32 products exactly enough."""

@@ -1,4 +1,4 @@
-"""Kernels that pack their operands for vectors: which devices have them."""
+"""Devices with kernels that pack their operands for vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DTYPES = ("bf16", "f16", "f32")
 
 
 def packs(module: str, dtype: DType, device: Device) -> bool:
-    """Return whether the device has such a module and the dtype is supported; only CPUs have it."""
+    """Return whether the device has a packing module, and the module supports the dtype."""
     return dtype.name in _DTYPES and has_module(module, device)
 
 

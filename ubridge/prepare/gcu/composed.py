@@ -1,4 +1,4 @@
-"""Lowerings of operations without a kernel on GCUs to others: attention, log-softmax, gates.
+"""Lowerings to other operations where GCUs lack a kernel: attention, log-softmax, gates.
 
 Intermediate results are always f32: rounding each to f16 or bf16 would lose more bits than a fused
 kernel does. Intermediate results take memory that a fused kernel does not need.
@@ -178,8 +178,8 @@ def _attend(
 ) -> None:
     """Add two products with a softmax of all scores between them.
 
-    `sizes` are products, the queries of each, and keys; `line` is the layout of the scores.
-    `change` is called with the scores and with scratch memory of the same size.
+    `sizes` are the numbers of products, of queries per product, and of keys; `line` is the layout
+    of the scores. `change` is called with the scores and with scratch memory of the same size.
     """
     products, rows, keys = sizes
     width = steps.question.shape[-1]

@@ -1,7 +1,7 @@
 """Lowerings to Ubridge's elementwise kernels, and the work they leave to callers.
 
-The kernels take no strides: operands are made contiguous first, and broadcasts are materialized
-except of a single element. Some kernels write past short results, which get more memory.
+The kernels take no strides: operands are made contiguous first, and broadcasts are materialized,
+except broadcasts of a single element. Some kernels write past short results, which get more memory.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def _conv1d(question: Question, steps: Steps) -> None:
             backend="tops",
         )
     arguments = _convolution_arguments(question, steps)
-    # Its parameter for the result's length gets the number of axes, which the kernel ignores.
+    # The parameter for the result's length gets the number of axes; the kernel ignores it.
     arguments["num_dims"] = arguments.pop("l_out")
     steps.launch((), **arguments)
 

@@ -19,7 +19,7 @@ def warp_reduce(value: Value, combine: Combine = operator.add, lanes: int = 32) 
 
 
 def block_reduce(value: Value, combine: Combine, threads: int) -> Value:
-    """Combine the f32 values of a block of `threads` threads; each gets the result.
+    """Combine the f32 values of a block of `threads` threads; each thread gets the result.
 
     `threads` is 32 times a power of two.
     """

@@ -13,7 +13,7 @@ from uhal.ptx.ready.vectors import load, spans, store
 def saxpy(of: Type = f32) -> Kernel:
     """Return `saxpy(u32 n, f32 a, const T* x, T* y)`, for any grid and block.
 
-    A thread processes 16 bytes at once; choose a grid that gives it several such spans.
+    A thread processes 16 bytes at once; choose a grid that gives each thread several spans.
     """
 
     @kernel(f"u32 n, f32 a, const {of}* x, {of}* y")

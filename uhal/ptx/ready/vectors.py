@@ -1,4 +1,4 @@
-"""Accesses of 16 bytes a thread, for the other kernels."""
+"""Accesses of 16 bytes per thread, for the other kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uhal.ptx import Pointer, Value, f32, loop, pack, select, u32, unpack
 
 
 def spans(length: Any, first: Any, step: Any, *pointers: Pointer) -> Iterator[tuple[Value, int]]:
-    """Loop over elements: 16 bytes a thread if all pointers are aligned, then single elements.
+    """Loop over elements: 16 bytes per thread if all pointers are aligned, then single elements.
 
     Yields an index and the number of elements from this index on. Thread `first` of `step` threads
     takes every `step`-th span.

@@ -3,7 +3,8 @@
 
 namespace cg = cooperative_groups;
 
-/* `rounds` times: each element becomes the mean of itself and the next, of y and z in turn. */
+/* Repeats `rounds` times, on y and z in turn: each element becomes the mean of itself and the next.
+ * */
 extern "C" __global__ void smooth(float *y, float *z, int n, int rounds)
 {
     cg::grid_group grid = cg::this_grid();
@@ -56,7 +57,7 @@ extern "C" __global__ void is_valid(int *valid)
     valid[0] = cg::this_grid().is_valid();
 }
 
-/* The last block never comes. */
+/* The last block never reaches the barrier. */
 extern "C" __global__ void leave_one_out(int *done)
 {
     if (blockIdx.x + 1 < gridDim.x) {

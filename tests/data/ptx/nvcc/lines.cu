@@ -1,4 +1,4 @@
-/* Mistakes whose place in this file PTX made with -lineinfo tells. */
+/* Mistakes whose lines in this file are known from PTX made with -lineinfo. */
 #include "lines.h"
 
 extern "C" __global__ void past_the_end(float *y, int n)
