@@ -2,13 +2,13 @@
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
-# A process for each core: a file of tests stays in one, so its devices are opened once. The order
-# of files is that of tests/file_order.py.
+# Tests run in a process for each core. A file's tests run in one process, so their devices are
+# opened once. tests/file_order.py orders the files.
 WORKERS := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 SITE := build/site/html
 ENVIRONMENT := sh build_support/environment.sh "$(PYTHON)" $(firstword $(origin PYTHON))
 
-# Processes that tests start would compile each module anew where this is set.
+# With this variable, every process that tests start would compile each module again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo build simulators kernels kernels-cuda kernels-rocm kernels-opencl test soak mutants interpreters
@@ -75,9 +75,9 @@ debug: ## Build everything for a debugger, in build/flavours/debug
 	@$(ENVIRONMENT)
 	@$(VENV_PYTHON) -m build_support.flavoured debug
 
-# Not under a sanitizer: compilers and gdb, which crash when one is preloaded; sizes, maps, growth and
-# counts of instructions, which are its own, in a suite's run inside a test too; what a crash ends in; a
-# fork beside threads, which the sanitizer of GCC 12 does not always live through.
+# These tests do not run under a sanitizer. Compilers and gdb crash when a sanitizer is preloaded. It
+# changes sizes, maps, growth and counts of instructions, also in a suite that runs inside a test. It
+# changes the end of a crash. With GCC 12, a fork beside threads sometimes fails.
 HOST := not sim and not skeleton and not opencl and not webgpu
 SANE := not nvcc and not gdb and not same_source_is_cuda and not link_time_code \
 	and not new_project and not a_crash and not images_stay_small and not maps_nothing \
@@ -99,7 +99,7 @@ bench: ## Measure everything that has a gate; PEERS=python is one that has the o
 	@$(VENV_PYTHON) -m simulators.build
 	$(VENV_PYTHON) -m benchmarks $(if $(PEERS),--peers $(PEERS))
 
-# Offline: the interpreter that is there has Cython, numpy and pytest, and .venv is not needed.
+# Offline: the given interpreter has Cython, numpy and pytest, and .venv is not needed.
 device: ## Try everything on the GPU of this machine, within nine minutes; writes build/device
 	@$(if $(wildcard $(VENV_PYTHON)),$(VENV_PYTHON),$(PYTHON)) -m build_support.first_device
 
@@ -107,7 +107,8 @@ wheel: ## Build wheels for every CPython here, in dist/; MACHINE=aarch64 for ano
 	@$(ENVIRONMENT) wheels$(if $(MACHINE), kernels)
 	$(VENV_PYTHON) -m build_support.wheels $(if $(MACHINE),--machine $(MACHINE))
 
-# A warning is an error. CHECK=1 uses the site in Chromium, LINKS=1 asks other sites' links.
+# A warning is an error. CHECK=1 tests the site in Chromium; LINKS=1 checks the links to other
+# sites.
 docs: ## Build the site, in build/site/html
 	@$(ENVIRONMENT) docs llm$(if $(CHECK), browser)
 	$(VENV_PYTHON) -m sphinx -q -W --keep-going -b html -d build/site/doctrees docs $(SITE)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Says in one line everything the machine lacks to build uhal, and the command that brings it.
+# Prints in one line the requirements that a build of uhal lacks here, and a command to install
+# them.
 #
 #   prerequisites.sh [--packages] [--offline] PYTHON
 #
@@ -58,7 +59,8 @@ check_python() {
         done
         return
     fi
-    # Debian names the packages of its own Python python3-…, those of further ones by version.
+    # Debian's packages for its own Python are named python3-…; packages for other Pythons have a
+    # version in the name.
     name=python3
     [ "$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" \
         = "$version" ] || name=python$version
@@ -88,7 +90,8 @@ check_compiler() {
     rm -rf "$scratch"
 }
 
-# The index pip will ask. Only whether it answers matters, so its certificate is not looked at.
+# The package index that pip will use. Only an answer matters, so the index's certificate is not
+# checked.
 index_fault() {
     index=${PIP_INDEX_URL:-$("$python" -m pip config get global.index-url 2>/dev/null)}
     "$python" - "${index:-https://pypi.org/simple}" <<'END'

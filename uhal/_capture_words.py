@@ -57,7 +57,7 @@ _WHY = {
         "capture copy_from_async or copy_to_async, or copy outside the capture",
     ),
     "pinned only": (
-        "of the host's memory only pinned one can be copied by a plan, at every replay",
+        "a plan can copy pinned memory of the host only, at every replay",
         "use a HostBuffer, or copy before the capture",
     ),
     "one device": ("a plan runs on one device", "copy between devices outside the capture"),

@@ -22,8 +22,9 @@ Run a program on a simulated driver, or launch one kernel of an image.
   python -m uhal sim run [settings] -m module [argument …]    also -c, and any executable
   python -m uhal sim run kernel.ptx [option …]                also a fatbin
 
-A program finds the simulated library where it looks for the vendor's. One for CUDA may compile to
-cubins by NVRTC, nvJitLink or nvcc: their PTX goes along, and is what runs. Its settings:
+A program finds the simulated library where it looks for the vendor's. A program for CUDA may
+compile to cubins by NVRTC, nvJitLink or nvcc: the simulated driver runs the PTX that comes with
+these cubins. Its settings:
   --backend cuda        whose driver is simulated: cuda, rocm or tops
   --profile sm_90       the device (default: sm_86; for a kernel of an image sm_90)
   --check strict        what is checked of kernels: 0, 1 or strict

@@ -50,9 +50,9 @@ OF_STRICT = {
 DIFFERENT = {
     "astype": "floats outside an integer type saturate; the standard leaves it open",
     "linspace": "integers are rounded down from f64; the standard asks for floats",
-    "mean": "no elements raise an error instead of NaN",
-    "std": "no more elements than `correction` raise an error instead of NaN",
-    "var": "no more elements than `correction` raise an error instead of NaN",
+    "mean": "an empty tensor raises an error instead of NaN",
+    "std": "with at most `correction` elements, an error replaces NaN",
+    "var": "with at most `correction` elements, an error replaces NaN",
 }
 """Functions that differ from array-api-strict, and how; no such arguments are drawn."""
 FREE = ("empty", "empty_like")

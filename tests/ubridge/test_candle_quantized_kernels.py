@@ -153,7 +153,7 @@ def test_quantize_q8_1(device: Device, rng: np.random.Generator) -> None:
             quotients = np.where(scales[..., None] == 0, 0, groups / scales[..., None])
         away = np.trunc(quotients + np.copysign(np.float32(0.5), quotients))
         got = made[..., 4:].view(np.int8)
-        # GPU division may be off by the last bit, so integers differ near exact halves alone.
+        # GPU division may be off by the last bit, so integers differ only near exact halves.
         assert (abs(got - quotients) <= 0.5 + 2**-16).all()
         halfway = abs(abs(quotients - np.trunc(quotients)) - 0.5) <= 2**-16
         np.testing.assert_array_equal(got[~halfway], away[~halfway])
@@ -301,7 +301,7 @@ def check_matrix_product(
     )
 
 
-@pytest.mark.parametrize("each", [False, True], ids=["an input a token", "an input an expert"])
+@pytest.mark.parametrize("each", [False, True], ids=["one input per token", "one input per expert"])
 @pytest.mark.parametrize("name", ("q8_0", *OF_256))
 def test_experts(device: Device, rng: np.random.Generator, name: str, each: bool) -> None:
     experts, rows, columns = 5, int(rng.integers(1, 6)), 256 * int(rng.integers(1, 4))

@@ -27,7 +27,7 @@ class Question:
         "op": "The operation.",
         "operands": "Element types and layouts of the operands.",
         "result": "Type and layout of the result, also of an operation in place.",
-        "attributes": "By name, other facts that decide how it is launched.",
+        "attributes": "Other facts that decide the launch, by name.",
         "numbers": "How many numbers a call passes after the operands.",
         "is_capturable": "Whether the answer must be launches alone: captures record no more.",
         "key": "Equal for equal questions.",

@@ -14,7 +14,8 @@ from uhal.profiler.session import Profile, profile
 
 _HELP = """\
 Run a Python program and print where its devices' time went, to stderr. Options stand before the
-program; all behind it is the program's own. Its exit status is the command's.
+program; all behind it is the program's own. The command returns the program's
+exit status.
 """
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes the images of sample.hip and named.cl with the compiler of the ziglang wheel, those in clang19/ with
-# CLANG and the linker it calls by itself (Debian's clang-19 and lld-19), and the bundles with BUNDLER, clang's
-# offload bundler (clang-tools-19), which knows zlib, zstd and header version 2.
+# Makes the images of sample.hip and named.cl with the compiler of the ziglang wheel.
+# CLANG and its linker (Debian's clang-19 and lld-19) make the images in clang19/.
+# BUNDLER, clang's offload bundler (clang-tools-19), makes the bundles; it knows zlib, zstd and header version 2.
 set -eu
 cd "$(dirname "$0")"
 PYTHON=${PYTHON:-python3}
