@@ -32,7 +32,7 @@ NOTICE = "WARNING: ASan doesn't fully support makecontext/swapcontext functions"
 
 
 def mirror(flavour: Flavour, root: Path = ROOT) -> Path:
-    """Bring the copy's files up to date with the checkout's; its build stays."""
+    """Bring the copy's files up to date with the checkout's; the copy keeps its build."""
     copy = root / "build" / "flavours" / flavour.name
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

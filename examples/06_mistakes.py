@@ -1,6 +1,7 @@
 """Ten wrong launches and their messages. None of them reaches the device.
 
-Messages count arguments from 0 and name them as the kernel's source does, with the caller's line.
+Messages count arguments from 0, name them as the kernel's source does, and end with the caller's
+line.
 """
 
 import argparse

@@ -31,7 +31,7 @@ class Added:
     is_special: bool
     """Whether it represents no text."""
     options: Mapping[str, bool]
-    """Rules for finding it in a text, by their names in the tokenizers library."""
+    """Rules for finding the token in a text, by their names in the tokenizers library."""
 
     def require(self, given: int | None, path: Path) -> None:
         """Raise `InvalidFileError` if the tokenizer's number differs from the file's."""
