@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     wheel = chosen.wheel or _wheel_of_this()
     with tempfile.TemporaryDirectory(dir=_work()) as name:
         site = Site(Path(name))
-        # Kernels of PTX must be linked; ziglang does it on systems without a linker.
+        # Kernels of PTX must be linked; ziglang links them on systems without a linker.
         wanted = f"{wheel.resolve()}[sim,kernels,conformance,llm]"
         site.run("-m", "pip", "install", "-q", wanted, visible=True)
         for compiler in COMPILERS:

@@ -29,8 +29,8 @@ class MaskCache:
     """Masks for `ubridge.attention`, kept by their shape and offset. One thread may use it.
 
     A query of a part sees the keys up to its own position. With a `window` a query sees only that
-    many keys, up to its own. With `sinks` it also sees the first keys. Parts with equal lengths and
-    distances share a mask. The least recently used masks go first.
+    many keys, up to its own. With `sinks` a query also sees the first keys. Parts with equal
+    lengths and distances share a mask. The least recently used masks go first.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def repeated(
     asks: Callable[..., Creation | None], *, of_arrays: bool = False
 ) -> Callable[[Function], Function]:
-    """Let `uhal._lane` repeat calls of a function that makes tensors, and `of_arrays` from arrays."""
+    """Let `uhal._lane` repeat calls of a function that makes tensors, perhaps from arrays."""
     return remembered_creation(DeviceTensor, asks, of_arrays)
 
 

@@ -1,6 +1,6 @@
 """One interface to every accelerator: devices, streams, memory, kernels and checked launches.
 
-Importing it opens no driver library and starts no thread. `Api.quick_init()` finds a device.
+An import of `uhal` opens no driver library and starts no thread. `Api.quick_init()` finds a device.
 """
 
 from __future__ import annotations

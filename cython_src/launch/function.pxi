@@ -207,8 +207,8 @@ cdef class Function:
     """Function(module, handle, name, signature, attributes)\n--\n
     A kernel of a loaded module: `f[grid, block, shared, stream](*args)` launches it.
 
-    Made by `Module.get_function`. It holds its module. Any thread may launch it; the arguments of
-    every launch are checked against `signature` before the driver sees them.
+    Made by `Module.get_function`. A function holds its module. Any thread may launch it; the
+    arguments of every launch are checked against `signature` before the driver sees them.
     """
 
     cdef uhal_vectorcall vectorcall

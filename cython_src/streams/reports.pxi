@@ -131,7 +131,7 @@ cdef int raise_report(Context context, StreamCore core) except -1:
     cdef StreamCore one
     cdef _Reported report = None
     cdef list waited = list(context.streams.values()) if core is None else [core]
-    # Read before the words: work that ends later may also report later.
+    # Read the ends of work before the reports, because work that ends later may also report later.
     cdef list done = [(<StreamCore>each).completed for each in waited]
     spread_reports(context)
     for one, ticket in zip(waited, done):

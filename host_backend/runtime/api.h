@@ -14,7 +14,7 @@
 
 namespace uhal_host {
 
-// The error code of a lost device. Its message is set where the code is returned.
+// The error code of a lost device. The error's message is set where the code is returned.
 __attribute__((cold)) int lost_device(const Device &device);
 
 inline int check_device(const Device &device) {

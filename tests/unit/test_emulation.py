@@ -148,7 +148,7 @@ def test_what_cannot_be_completed_is_refused(slots: dict[str, int], message: str
 
 
 class Failing(CountingDriver):
-    """A counting driver with a Python function in one slot, which raises."""
+    """A counting driver with one slot whose Python function raises."""
 
     def __init__(self, slot: str, failure: BaseException) -> None:
         def fail(*arguments: Any) -> None:

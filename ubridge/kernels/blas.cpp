@@ -3,11 +3,11 @@
 // multiplies a matrix by a vector, with cblas_sgemv or cblas_dgemv, which reads the matrix only
 // once.
 //
-// These are kernels, so that products keep their stream's order, use the host runtime's threads and
-// can be recorded. The grid is (pieces of n, pieces of m, batches): a block multiplies
-// one piece by one call, which must not start threads itself. `a_leading` is the distance between
-// rows, or with `a_transposed` between columns; the same holds for b. out is row-major. Vectors are
-// cut along x alone; `step` is the distance between elements of the vector.
+// The products are kernels, so that they keep their stream's order, use the host runtime's threads
+// and can be recorded. The grid is (pieces of n, pieces of m, batches): a block multiplies one
+// piece by one call, which must not start threads itself. `a_leading` is the distance between rows,
+// or with `a_transposed` between columns; the same holds for b. out is row-major. Vectors are cut
+// along x alone; `step` is the distance between elements of the vector.
 #include <atomic>
 #include <new>
 #include <string.h>

@@ -1,6 +1,6 @@
 // Pooling and resizing for CPUs, a row of the result at a time, with the same results as the kernels
-// of these names in conv.cu. There, each element needs index arithmetic, which would cost more here
-// than the elements.
+// of these names in conv.cu. On CPUs, the index arithmetic of these kernels would cost more than
+// the elements.
 //
 // info holds dims and strides of src, (batch, channels, height, width). A plane is a channel of an
 // image. Results are contiguous; a block takes a piece of all their rows, in any number of blocks.

@@ -90,7 +90,7 @@ def parse_instruction(text: str) -> Instruction | None:
 
 
 def _declared_twice(body: Iterable[str]) -> set[str]:
-    """Registers of the same name in different blocks, which are different registers."""
+    """Registers that have the same name in different blocks."""
     seen: set[str] = set()
     twice: set[str] = set()
     for text in body:

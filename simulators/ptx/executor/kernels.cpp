@@ -235,7 +235,8 @@ std::unique_ptr<PtxModule> PtxKernels::load(std::string_view text, DeviceMemory 
         }
     }
     auto module = std::make_unique<PtxModule>(text_file, digest, memory, settings_, translator_);
-    // A valid but unsupported text has no description; its kernels report that at their first use.
+    // A valid but unsupported text has no description; its kernels report the reason at their first
+    // use.
     if (module->lay_out(description) != Status::ok) {
         problem = {Kind::failed, 0, "the module's variables do not fit into the device's memory"};
         return nullptr;

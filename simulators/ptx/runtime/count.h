@@ -33,7 +33,8 @@ struct uptx_counted {
 struct uptx_counting {
     const struct uptx_kernel *kernel; /* the launched kernel, translated to count */
     const struct uptx_counted *counted;
-    /* One block in `every` is counted, 1: all; 0: chosen to give UPTX_SAMPLED_BLOCKS blocks. */
+    /* One block in `every` is counted. 0: the run time chooses `every`, for UPTX_SAMPLED_BLOCKS
+     * counted blocks. */
     uint64_t every;
     /* Takes the counts of a launch without fault, as members of a JSON object. */
     void (*tell)(const struct uptx_launch *launch, const char *members, uint64_t bytes);

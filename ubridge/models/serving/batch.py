@@ -168,7 +168,7 @@ class PagedModel:
         return ub.take(found, np.asarray(wanted, np.int64))
 
     def hidden(self, row: int) -> Tensor:
-        """Return the hidden state of a row of the last batch, (E,), valid until the next."""
+        """Return the hidden state of a row of the last batch, (E,), valid until the next batch."""
         return self._hidden[row]
 
     def close(self) -> None:
