@@ -1,7 +1,6 @@
 """Ten wrong launches and their messages. None of them reaches the device.
 
-Messages count arguments from 0, name them as the kernel's source does, and end with the caller's
-line.
+Messages count arguments from 0, use the kernel's own names, and end with the caller's line.
 """
 
 import argparse

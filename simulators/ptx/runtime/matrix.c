@@ -48,8 +48,7 @@ static float element(const uint64_t *registers, uint32_t index, enum element kin
     return kind == HALF ? from_half(bits) : as_float((uint32_t)bits << 16);
 }
 
-/* Lane and place of element A[row][k]: four lanes per row, `run` neighbours per lane and register.
- * */
+/* Lane and place of element A[row][k]: a row has four lanes, each register `run` neighbours. */
 static float a_value(const struct uptx_thread *warp, const struct shape *shape, uint32_t row,
                      uint32_t k) {
     const uint32_t run = shape->element == TENSOR_FLOAT ? 1 : 2;

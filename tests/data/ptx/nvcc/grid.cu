@@ -3,8 +3,7 @@
 
 namespace cg = cooperative_groups;
 
-/* Repeats `rounds` times, on y and z in turn: each element becomes the mean of itself and the next.
- * */
+/* `rounds` times, on y and z in turn: each element becomes the mean of itself and the next. */
 extern "C" __global__ void smooth(float *y, float *z, int n, int rounds)
 {
     cg::grid_group grid = cg::this_grid();
