@@ -197,7 +197,8 @@ def lose_a_queue(image: str, seed: int) -> None:
     x = DeviceBuffer.from_numpy(bench.values(100))
     streams = [Stream() for _ in range(3)]
     for stream in streams:
-        bench.step[1, 64, 0, stream](100, 1, 1, x[:0] if stream is not streams[0] else x)
+        own = x if stream is streams[0] else DeviceBuffer.zeros(100, "u32")
+        bench.step[1, 64, 0, stream](100, 1, 1, own)
         stream.synchronize()
     bench.device.synchronize()
     fail("packet", 1, "HSA_STATUS_ERROR_ILLEGAL_INSTRUCTION")
