@@ -126,7 +126,7 @@ def test_generate_writes_the_text_alone(llama: Path, capsys: pytest.CaptureFixtu
     assert told.out == expected + "\n"
     found = TOLD.search(told.err)
     assert found and found[1] == "9"
-    assert re.search(r"^loaded the model in [\d.]{1,6}s$", told.err, re.MULTILINE)
+    assert re.search(r"^loaded the model in [\d.]{1,8}s$", told.err, re.MULTILINE)
 
 
 def test_what_is_not_done_is_a_line_on_standard_error(
