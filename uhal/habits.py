@@ -91,8 +91,9 @@ OF_STREAM = by_name(
 """Names of a `Stream`."""
 OF_EVENT = by_name(
     {
-        "elapsed_time": "Write end.elapsed_since(start), in milliseconds.",
-        "time_since time_till elapsed": "Write end.elapsed_since(start), in milliseconds.",
+        "elapsed_time time_since time_till elapsed": (
+            "Write end.elapsed_since(start), in milliseconds."
+        ),
         "wait": (
             "The program waits with event.synchronize(), a stream with stream.wait_event(event)."
         ),

@@ -26,7 +26,8 @@ _TURN_SECONDS = 0.25
 _SILENT_SECONDS = 2.0
 """A stopped process is silent for longer; a busy process seldom is."""
 _MOST_BYTES = 1 << 20
-_FAREWELL = b'"bye"'
+_BYE = "bye"
+_FAREWELL = json.dumps(_BYE).encode()
 
 
 class Watch:
@@ -115,7 +116,7 @@ class Watch:
             message = json.loads(self._lines[rank].recv_bytes(_MOST_BYTES))
         except (EOFError, OSError, ValueError):
             message = None
-        if message is None or message == json.loads(_FAREWELL):
+        if message is None or message == _BYE:
             self._states[rank] = "gone" if message is None else "left"
             self._lines.pop(rank).close()
             self._note_gone()
