@@ -310,31 +310,18 @@ CHOICES(i64)
 
 // -- order ----------------------------------------------------------------------------------------
 
-#define ORDER(T)                                                                                   \
-    KERNEL(asort_asc_##T, (const T *x, u32 *dst, u64 rows, u64 ncols))                             \
+#define IN_ORDER(name, T, Result, function)                                                        \
+    KERNEL(name, (const T *x, Result *dst, u64 rows, u64 ncols))                                   \
     {                                                                                              \
         const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
         const u64 first = piece.first * ncols;                                                     \
-        order_rows<true>(x + first, dst + first, piece.length, ncols);                             \
-    }                                                                                              \
-    KERNEL(asort_desc_##T, (const T *x, u32 *dst, u64 rows, u64 ncols))                            \
-    {                                                                                              \
-        const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
-        const u64 first = piece.first * ncols;                                                     \
-        order_rows<false>(x + first, dst + first, piece.length, ncols);                            \
-    }                                                                                              \
-    KERNEL(sort_asc_##T, (const T *x, T *dst, u64 rows, u64 ncols))                                \
-    {                                                                                              \
-        const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
-        const u64 first = piece.first * ncols;                                                     \
-        sort_rows<true>(x + first, dst + first, piece.length, ncols);                              \
-    }                                                                                              \
-    KERNEL(sort_desc_##T, (const T *x, T *dst, u64 rows, u64 ncols))                               \
-    {                                                                                              \
-        const Piece piece(rows, blockIdx.x, gridDim.x, 1);                                         \
-        const u64 first = piece.first * ncols;                                                     \
-        sort_rows<false>(x + first, dst + first, piece.length, ncols);                             \
+        function(x + first, dst + first, piece.length, ncols);                                     \
     }
+#define ORDER(T)                                                                                   \
+    IN_ORDER(asort_asc_##T, T, u32, order_rows<true>)                                              \
+    IN_ORDER(asort_desc_##T, T, u32, order_rows<false>)                                            \
+    IN_ORDER(sort_asc_##T, T, T, sort_rows<true>)                                                  \
+    IN_ORDER(sort_desc_##T, T, T, sort_rows<false>)
 
 ORDER(bf16)
 ORDER(f16)
