@@ -90,6 +90,15 @@ def test_no_view_has_negative_strides(device: Device) -> None:
             DeviceBuffer.from_cuda_array_interface(source)
 
 
+def test_from_dlpack_views_a_tensor_of_ours(device: Device) -> None:
+    """It needs no device type of DLPack, which has none for OpenCL with addresses and WebGPU."""
+    x = ubridge.arange(6, device=device).reshape(2, 3).T
+    y = ubridge.from_dlpack(x, device=device)
+    y[1] = 7
+    assert x.to_numpy().tolist() == [[0, 3], [7, 7], [2, 5]]
+    assert (y.dtype, y.layout) == (x.dtype, x.layout)
+
+
 def test_take(op_row: OpRow, device: Device, rng: np.random.Generator) -> None:
     for dtype, kind, layout in cases(op_row, rng, "index_select"):
         x = operand(rng, device, layout, dtype, shape_of(rng, layout), special=False)

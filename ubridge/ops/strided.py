@@ -291,7 +291,10 @@ class StridedTensor(TensorData):
 
         It keeps its strides. Raises `BufferError` for a tensor that is not on `device` (by default
         the current device), and for negative strides. Booleans are read, as by `DeviceTensor(...)`.
+        A tensor of ours is viewed, on every backend.
         """
+        if isinstance(source, StridedTensor) and source._executor is DeviceExecutor.of(device):
+            return make(cls, source._buffer, source._layout, source._dtype, source._executor)
         buffer, shape, strides = strided_dlpack(source, device, stream)
         return cls(buffer, Layout(Shape(shape), strides))
 
