@@ -2,8 +2,8 @@
 //
 // `Way<Block>` multiplies a format, BLOCKS blocks at a time. `Shared` is a vector's part, made once
 // for all rows. `Weights` are unpacked blocks, made once for several vectors. `add` adds their
-// product to sums. IN_FOURS: when four rows are multiplied together. AT_ONCE: number of vectors
-// whose sums are in registers together; `add_all` adds their products.
+// product to sums. IN_FOURS: when four rows are multiplied together. AT_ONCE: the highest number of
+// vectors whose sums are in registers together; `add_all` adds their products.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
 
@@ -56,20 +56,26 @@ template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 // vectors; the last vector fills the others' places.
 DEVICE_FUNCTION u64 places_of(u64 left) { return left > 4 ? 8 : left > 2 ? 4 : left; }
 
-// The parts of all vectors, filled up: shared[i * padded + v] is of group i of vector v.
+// The parts of all vectors, filled up: parts[i * padded + v] is of group i of vector v. `scales`
+// has their scales, for formats whose sums are in registers.
 template <class Block> struct SharedParts {
     typedef Way<Block> Here;
     typedef typename Here::Shared Shared;
-    const u64 count, padded;
+    const u64 count, padded, groups;
     const Held<Shared> parts;
+    const Held<f32> scales;
 
     SharedParts(const Vectors &vectors, u64 count, u64 blocks)
         : count(count), padded(count / 8 * 8 + places_of(count % 8)),
-          parts(hold<Shared>((blocks + Here::BLOCKS - 1) / Here::BLOCKS * padded)) {
+          groups((blocks + Here::BLOCKS - 1) / Here::BLOCKS), parts(hold<Shared>(groups * padded)),
+          scales(hold<f32>(Here::AT_ONCE > 1 ? groups * padded : 0)) {
         for (u64 v = 0; v < padded; ++v) {
             const auto y = vectors.vector<typename Here::Side>(smaller(v, count - 1));
-            for (u64 i = 0; i < blocks; i += Here::BLOCKS)
-                make(&parts[i / Here::BLOCKS * padded + v], y, i, blocks);
+            for (u64 i = 0; i < groups; ++i) {
+                make(&parts[i * padded + v], y, i * Here::BLOCKS, blocks);
+                if constexpr (Here::AT_ONCE > 1)
+                    scales[i * padded + v] = parts[i * padded + v].d;
+            }
         }
     }
 
@@ -136,38 +142,55 @@ ONE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks,
         results[row * apart] = pass.result(row);
 }
 
-enum : u64 { ROWS_TOGETHER = 4 };
+enum : u64 { ROWS_TOGETHER = 4, BLOCKS_TOGETHER = 4 };
 
 // `some` neighboring rows, at most ROWS_TOGETHER, times `places` vectors from `first` on, COUNT if
-// sums are in registers: results[v * step + row]. The rows use a vector's group while it is in a
-// core's nearest cache. A vector gets the same sums as from `multiply_rows`.
+// sums are in registers: results[v * step + row]. The rows use the vectors' parts while these are
+// in a core's nearest cache. A vector gets the same sums as from `multiply_rows`.
 template <class Block, u32 COUNT>
 ONE_FUNCTION void multiply_together(const Block *rows, u64 some, u64 blocks,
                                     const SharedParts<Block> &shared, u64 first, u64 places,
                                     f32 *results, u64 step) {
     typedef Way<Block> Here;
-    const typename Here::Shared *ys = shared.parts.get() + first;
+    constexpr bool IN_REGISTERS = Here::AT_ONCE > 1;
+    constexpr u64 GROUP = IN_REGISTERS ? u64(BLOCKS_TOGETHER) : u64(Here::BLOCKS);
     Here sums[ROWS_TOGETHER][COUNT];
-    for (u64 i = 0; i < blocks; i += Here::BLOCKS, ys += shared.padded) {
+    u64 at = first;
+    for (u64 group = 0; group < blocks; group += GROUP) {
 #pragma GCC unroll 1
         for (u64 row = 0; row < some; ++row) {
-            const Block *here = rows + row * blocks + i;
-            Block last[Here::BLOCKS];
-            if (Here::BLOCKS > 1 && i + Here::BLOCKS > blocks) {
-                memset(last, 0, sizeof last);
-                memcpy(last, here, (blocks - i) * sizeof *last);
-                here = last;
+            const Block *here = rows + row * blocks + group;
+            if constexpr (IN_REGISTERS) {
+                Here own[COUNT];
+#pragma GCC unroll 16
+                for (u32 v = 0; v < COUNT; ++v)
+                    own[v] = sums[row][v];
+                const u64 end = at + smaller(GROUP, blocks - group) * shared.padded;
+#pragma GCC unroll 1
+                for (u64 part = at; part < end; part += shared.padded, ++here) {
+                    look_ahead<sizeof(Block)>(here, looked_ahead(1));
+                    Here::template add_all<COUNT>(own, typename Here::Weights(here),
+                                                  &shared.parts[part], &shared.scales[part]);
+                }
+#pragma GCC unroll 16
+                for (u32 v = 0; v < COUNT; ++v)
+                    sums[row][v] = own[v];
             } else {
-                look_ahead<Here::BLOCKS * sizeof(Block)>(here, looked_ahead(1));
-            }
-            const typename Here::Weights weights(here);
-            if constexpr (Here::AT_ONCE > 1)
-                Here::template add_all<COUNT>(sums[row], weights, ys);
-            else
+                Block last[Here::BLOCKS];
+                if (Here::BLOCKS > 1 && group + Here::BLOCKS > blocks) {
+                    memset(last, 0, sizeof last);
+                    memcpy(last, here, (blocks - group) * sizeof *last);
+                    here = last;
+                } else {
+                    look_ahead<Here::BLOCKS * sizeof(Block)>(here, looked_ahead(1));
+                }
+                const typename Here::Weights weights(here);
 #pragma GCC unroll 1
                 for (u64 v = 0; v < places; ++v)
-                    sums[row][v].add(weights, ys[v]);
+                    sums[row][v].add(weights, shared.parts[at + v]);
+            }
         }
+        at += GROUP / Here::BLOCKS * shared.padded;
     }
     const u64 wanted = smaller(places, shared.count - first);
     for (u64 row = 0; row < some; ++row)
@@ -179,21 +202,26 @@ ONE_FUNCTION void multiply_together(const Block *rows, u64 some, u64 blocks,
 template <class Block>
 DEVICE_FUNCTION void multiply_all(const Block *rows, u64 some, u64 blocks,
                                   const SharedParts<Block> &shared, f32 *results, u64 step) {
+    constexpr u64 MOST = Way<Block>::AT_ONCE;
     u64 here = 0;
     for (u64 v = 0; v < shared.padded; v += here) {
-        here = places_of(smaller(8, shared.padded - v));
+        const u64 left = shared.padded - v;
+        here = left <= MOST && left > 8 ? left : places_of(smaller(8, left));
         f32 *const to = results + v * step;
         if (here == 1) {
             for (u64 row = 0; row < some; ++row)
                 multiply_rows<Block, 1>(rows + row * blocks, 1, blocks, shared, v, to + row);
             continue;
         }
-        if constexpr (Way<Block>::AT_ONCE > 1) {
+        if constexpr (MOST > 1) {
             if (here == 4)
                 multiply_together<Block, 4>(rows, some, blocks, shared, v, here, to, step);
             if (here == 2)
                 multiply_together<Block, 2>(rows, some, blocks, shared, v, here, to, step);
-            if (here < 8)
+            if constexpr (MOST > 8)
+                if (here == MOST)
+                    multiply_together<Block, MOST>(rows, some, blocks, shared, v, here, to, step);
+            if (here != 8)
                 continue;
         }
         multiply_together<Block, 8>(rows, some, blocks, shared, v, here, to, step);

@@ -64,6 +64,7 @@ struct InOrder {
 };
 
 template <> struct Unpacked<BlockQ2_K> : BothHalves {
+    enum : i32 { LARGEST = 3 };
     Wide integers[4];
     __m256i scales, minimums;
 
@@ -80,6 +81,7 @@ template <> struct Unpacked<BlockQ2_K> : BothHalves {
 };
 
 template <> struct Unpacked<BlockQ3_K> : BothHalves {
+    enum : i32 { LARGEST = 7 };
     Wide integers[4];
     __m256i scales;
 
@@ -130,10 +132,12 @@ template <class Block> struct NibblesOf256 : EveryOther {
 };
 
 template <> struct Unpacked<BlockQ4_K> : NibblesOf256<BlockQ4_K> {
+    enum : i32 { LARGEST = 15 };
     using NibblesOf256::NibblesOf256;
 };
 
 template <> struct Unpacked<BlockQ5_K> : NibblesOf256<BlockQ5_K> {
+    enum : i32 { LARGEST = 31 };
     DEVICE_METHOD explicit Unpacked(const BlockQ5_K &b) : NibblesOf256(b) {
         const Wide h = twice(load_32(b.qh)), bit = bytes_of(16);
         integers[0] = integers[0] | (shifted<-4, -2>(h) & bit);
@@ -144,6 +148,7 @@ template <> struct Unpacked<BlockQ5_K> : NibblesOf256<BlockQ5_K> {
 };
 
 template <> struct Unpacked<BlockQ6_K> : InOrder {
+    enum : i32 { LARGEST = 63 };
     Wide integers[4];
     __m256i scales;
 
@@ -159,10 +164,45 @@ template <> struct Unpacked<BlockQ6_K> : InOrder {
     }
 };
 
+// A weight's factor times the scales of COUNT vectors. A multiplication reads one from memory and
+// copies it to all lanes; GCC would copy it first if it knew how it was made.
+template <u32 COUNT> struct Factors {
+    alignas(16) f32 products[COUNT];
+    const f32 *from = products;
+
+    DEVICE_METHOD Factors(f32 factor, const f32 *ds) {
+        constexpr u32 FOURS = COUNT / 4 * 4;
+#pragma GCC unroll 4
+        for (u32 v = 0; v < FOURS; v += 4)
+            _mm_store_ps(products + v, _mm_set1_ps(factor) * _mm_loadu_ps(ds + v));
+#pragma GCC unroll 4
+        for (u32 v = FOURS; v < COUNT; ++v)
+            products[v] = factor * ds[v];
+        asm("" : "+r"(from) : "m"(products));
+    }
+    Factors(const Factors &) = delete;
+
+    template <class Lanes> DEVICE_METHOD Lanes at(u32 v) const { return from[v] - Lanes{}; }
+};
+template <> struct Factors<1> {
+    f32 factor, d;
+
+    DEVICE_METHOD Factors(f32 factor, const f32 *ds) : factor(factor), d(*ds) {}
+
+    template <class Lanes> DEVICE_METHOD Lanes at(u32) const {
+        Lanes made = factor - Lanes{};
+        hide(made);
+        return made * d;
+    }
+};
+
 template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS, AT_ONCE = 8 };
+    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS, AT_ONCE = WIDE_512(9, 8) };
     typedef Side256 Side;
     typedef Unpacked<Block> Unpacking;
+    // Whether two products of four bytes are added by the instructions for products of bytes: the
+    // sum is a half word, and one more instruction multiplies it by its scale.
+    enum : bool { WORDS = SIGN_BIAS != 0 && 2 * 4 * Unpacking::LARGEST * 127 < 1 << 15 };
 
     struct Shared : SharedOf256 {
         DEVICE_METHOD Shared(const Vector<Side> &y, u64 i) {
@@ -188,9 +228,9 @@ template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
         DEVICE_METHOD Integers(const Unpacking &unpacked, const Scales &all) {
             memcpy(parts, unpacked.integers, sizeof parts);
             fold(parts);
-            scales[0] = all.template spread<span(0, 0), span(0, 1), span(0, 2), span(0, 3),
+            scales[0] = all.template spread<WORDS, span(0, 0), span(0, 1), span(0, 2), span(0, 3),
                                             span(0, 4), span(0, 5), span(0, 6), span(0, 7)>();
-            scales[1] = all.template spread<span(2, 0), span(2, 1), span(2, 2), span(2, 3),
+            scales[1] = all.template spread<WORDS, span(2, 0), span(2, 1), span(2, 2), span(2, 3),
                                             span(2, 4), span(2, 5), span(2, 6), span(2, 7)>();
         }
         // Adds products with vectors to each vector's sums. A pair of registers is used for all
@@ -200,14 +240,17 @@ template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
             for (u32 n = 0; n < 2; ++n)
 #pragma GCC unroll 2
                 for (u32 p = 0; p < PARTS; ++p)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
                     for (u32 v = 0; v < COUNT; ++v) {
-                        const Register first =
-                            pairs(parts[2 * n].part[p], ys[v].part(2 * n).part[p]);
-                        const Register second =
-                            pairs(parts[2 * n + 1].part[p], ys[v].part(2 * n + 1).part[p]);
-                        made[v] =
-                            add_pairs(made[v], sum_of_halves(first, second), scales[n].part[p]);
+                        const Register w0 = parts[2 * n].part[p], w1 = parts[2 * n + 1].part[p];
+                        const Register y0 = ys[v].part(2 * n).part[p];
+                        const Register y1 = ys[v].part(2 * n + 1).part[p];
+                        Register both;
+                        if constexpr (WORDS)
+                            both = dot(dot(Register{}, w0, y0), w1, y1);
+                        else
+                            both = sum_of_halves(pairs(w0, y0), pairs(w1, y1));
+                        made[v] = add_pairs(made[v], both, scales[n].part[p]);
                     }
         }
     };
@@ -215,43 +258,43 @@ template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
     struct Weights {
         Integers integers;
         __m256i minimums = {}; // or the factors of sums
-        FloatRegister d;
-        __m256 dmin = {};
+        f32 d, dmin = 0;
 
         DEVICE_METHOD explicit Weights(const Block *b) : Weights(*b, Unpacking(*b)) {}
         DEVICE_METHOD Weights(const Block &b, const Unpacking &unpacked)
-            : integers(unpacked, Scales(unpacked.scales)), d(everywhere(widened(b.d))) {
+            : integers(unpacked, Scales(unpacked.scales)), d(widened(b.d)) {
             if constexpr (Block::MINIMUM != 0) {
                 minimums = unpacked.minimums;
-                dmin = _mm256_set1_ps(widened(b.dmin));
+                dmin = widened(b.dmin);
             } else {
                 minimums = factors_of(unpacked.scales, Block::OFFSET);
             }
         }
     };
 
+    // ds[v] is the scale of vector v.
     template <u32 COUNT>
-    static DEVICE_METHOD void add_all(WayOf256 *sums, Weights weights, const Shared *ys) {
-        hide(weights.d);
-        hide(weights.dmin);
+    static DEVICE_METHOD void add_all(WayOf256 *sums, const Weights &weights, const Shared *ys,
+                                      const f32 *ds) {
+        const Factors<COUNT> d(weights.d, ds), dmin(weights.dmin, ds);
         Register made[COUNT];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (u32 v = 0; v < COUNT; ++v)
             made[v] = Block::MINIMUM != 0
                           ? Register{}
                           : in_front(_mm256_madd_epi16(weights.minimums, ys[v].sums)).part[0];
         weights.integers.template add<COUNT>(made, ys);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (u32 v = 0; v < COUNT; ++v) {
-            sums[v].sums += weights.d * everywhere(ys[v].d) * floats(made[v]);
+            sums[v].sums += d.template at<FloatRegister>(v) * floats(made[v]);
             if constexpr (Block::MINIMUM != 0)
                 sums[v].taken +=
-                    weights.dmin * _mm256_set1_ps(ys[v].d) *
+                    dmin.template at<__m256>(v) *
                     _mm256_cvtepi32_ps(_mm256_madd_epi16(weights.minimums, ys[v].sums));
         }
     }
     DEVICE_METHOD void add(const Weights &weights, const Shared &y) {
-        add_all<1>(this, weights, &y);
+        add_all<1>(this, weights, &y, &y.d);
     }
 };
 

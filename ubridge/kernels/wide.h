@@ -409,25 +409,27 @@ struct Scales {
     }
 #endif
 
-    // Eight of them; each fills eight bytes of a vector.
-    template <u32 a, u32 b, u32 c, u32 d, u32 e, u32 f, u32 g, u32 h>
+    // Eight of them; each fills eight bytes of a vector: as four half words, or in `words` as two
+    // words without a sign.
+    template <bool words, u32 a, u32 b, u32 c, u32 d, u32 e, u32 f, u32 g, u32 h>
     DEVICE_METHOD Wide spread() const
     {
 #if defined(__AVX512BW__)
         constexpr i64 EACH = 0x0001000100010001;
         const __m512i which = _mm512_set_epi64(h * EACH, g * EACH, f * EACH, e * EACH, d * EACH,
                                                c * EACH, b * EACH, a * EACH);
-        return {{_mm512_permutexvar_epi16(which, all)}};
+        return {{_mm512_maskz_permutexvar_epi16(words ? 0x55555555 : 0xFFFFFFFF, which, all)}};
 #else
-        return {{four<a, b, c, d>(), four<e, f, g, h>()}};
+        return {{four<words, a, b, c, d>(), four<words, e, f, g, h>()}};
 #endif
     }
 
 #if !defined(__AVX512BW__)
-    template <u32 a, u32 b, u32 c, u32 d> DEVICE_METHOD __m256i four() const
+    template <bool words, u32 a, u32 b, u32 c, u32 d> DEVICE_METHOD __m256i four() const
     {
         static_assert(a / 8 == b / 8 && a / 8 == c / 8 && a / 8 == d / 8, "of one half");
-        constexpr i64 EACH = 0x0202020202020202, BYTES = 0x0100010001000100;
+        constexpr i64 EACH = 0x0202020202020202;
+        constexpr i64 BYTES = words ? i64(0x8080010080800100) : 0x0100010001000100;
         return _mm256_shuffle_epi8(a < 8 ? low : high,
                                    _mm256_set_epi64x(d % 8 * EACH + BYTES, c % 8 * EACH + BYTES,
                                                      b % 8 * EACH + BYTES, a % 8 * EACH + BYTES));
