@@ -54,12 +54,25 @@ class Pin:
     """Path of the package in an archive."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Packages that no archive had."""
+
+    packages: list[str]
+    attempts: list[str]
+    """For each tried file, its address and apt's message."""
+
+
+_FAILED: dict[Path, Failure] = {}
+"""Failed downloads of this process, by the folder of the set."""
+
+
 def unpack(folder: Path, wanted: str) -> Path:
     """Return the folder below `folder` that holds a set of unpacked packages.
 
     The set is downloaded once; other processes wait for the first process. If the download fails,
     the test fails in CI. Elsewhere the test fails if the archives answered, and is skipped on a
-    machine without apt or network.
+    machine without apt or network. A process tries a failed download only once.
     """
     pins = [pin for pin in read_pins() if pin.set == wanted]
     assert pins, f"{PINS.name} has no set {wanted!r}"
@@ -68,12 +81,18 @@ def unpack(folder: Path, wanted: str) -> Path:
     if root.is_dir():
         return root
     _check_tools(wanted)
+    if root in _FAILED:
+        _give_up(_FAILED[root])
     with _lock(folder / f"{wanted}.lock"):
         if not root.is_dir():
             with tempfile.TemporaryDirectory(dir=folder) as unfinished:
                 made = Path(unfinished, "root")
                 made.mkdir()
-                for package in _download(pins, Path(unfinished)):
+                packages = _download(pins, Path(unfinished))
+                if isinstance(packages, Failure):
+                    _FAILED[root] = packages
+                    _give_up(packages)
+                for package in packages:
                     _run("dpkg-deb", "-x", str(package), str(made))
                 made.replace(root)
     return root
@@ -86,7 +105,7 @@ def read_pins() -> list[Pin]:
     return [Pin(*row) for row in rows]
 
 
-def _download(pins: list[Pin], folder: Path) -> list[Path]:
+def _download(pins: list[Pin], folder: Path) -> list[Path] | Failure:
     """One file for each package."""
     wanted = {name: list(of) for name, of in groupby(pins, key=lambda pin: pin.package)}
     attempts: dict[str, list[str]] = {name: [] for name in wanted}
@@ -103,7 +122,7 @@ def _download(pins: list[Pin], folder: Path) -> list[Path]:
                     attempts[pin.package].append(refusals[pin])
     missing = [name for name in wanted if name not in files]
     if missing:
-        _give_up(missing, [words for name in missing for words in attempts[name]])
+        return Failure(missing, [words for name in missing for words in attempts[name]])
     return list(files.values())
 
 
@@ -124,12 +143,13 @@ def _fetch(archive: str, pins: list[Pin], folder: Path) -> dict[Pin, str]:
     return {pin: f"{at}: {errors.get(at, lines[-1:])}" for pin, at in told.items()}
 
 
-def _give_up(packages: list[str], attempts: list[str]) -> NoReturn:
-    tried = "\n  ".join(attempts)
-    if not any(_REFUSED.search(words) for words in attempts):
-        missing(f"no network to download {', '.join(packages)} from:\n  {tried}")
+def _give_up(failure: Failure) -> NoReturn:
+    packages = ", ".join(failure.packages)
+    tried = "\n  ".join(failure.attempts)
+    if not any(_REFUSED.search(words) for words in failure.attempts):
+        missing(f"no network to download {packages} from:\n  {tried}")
     pytest.fail(
-        f"{', '.join(packages)} cannot be had as {PINS.name} has it:\n  {tried}\nIf Debian "
+        f"{packages} cannot be had as {PINS.name} has it:\n  {tried}\nIf Debian "
         "replaced the version, bring the list up to date: python -m tests.debian_packages",
         pytrace=False,
     )

@@ -323,3 +323,8 @@ def rows_with(devices: Sequence[str]) -> list[DeviceRow]:
     real = [real_device(text) for text in devices]
     replaced = {row.backend for row in real}
     return [*(row for row in ROWS if row.prepare is None or row.backend not in replaced), *real]
+
+
+def prepared_rows(devices: Sequence[str]) -> dict[str, DeviceRow]:
+    """Return a run's rows with `prepare`, by name: simulated devices, and drivers that compile."""
+    return {row.name: row for row in rows_with(devices) if row.prepare is not None}

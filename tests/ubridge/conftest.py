@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conformance.rows import ROWS, rows_with
+from tests.conformance.rows import prepared_rows
 from uhal import Device, _lane
 
 KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
@@ -17,8 +17,6 @@ DRAWN_PART = 1 / 3
 """Share of the cases of other tests on a device that compiles; the host runs all."""
 DRAWN_PART_OF_WEBGPU = 0.2
 """Mesa compiles each kernel for up to a second."""
-PREPARED = frozenset(row.name for row in ROWS if row.prepare is not None)
-"""Devices that need environment variables; the same devices compile kernels."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,15 +26,17 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Draw the cases for devices that compile; a soak runs all."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw the cases for devices that compile; a soak and a device of `--device` run all."""
+    prepared = prepared_rows(config.getoption("--device"))
     for item in items:
         callspec = getattr(item, "callspec", None)
-        name = str(callspec.params.get("device", "")) if callspec is not None else ""
-        if name.startswith("webgpu"):
-            item.add_marker(pytest.mark.drawn(DRAWN_PART_OF_WEBGPU), append=False)
-        elif name.partition(":")[0] not in PREPARED:
+        device = str(callspec.params.get("device", "")) if callspec is not None else ""
+        name = device.partition(":")[0]
+        if name not in prepared:
             continue
+        if name == "webgpu":
+            item.add_marker(pytest.mark.drawn(DRAWN_PART_OF_WEBGPU), append=False)
         elif item.get_closest_marker("entries"):
             item.add_marker(pytest.mark.drawn(_drawn_of(item)), append=False)
         elif item.get_closest_marker("drawn") is None:
@@ -58,7 +58,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         kernels = metafunc.definition.get_closest_marker("entries") is not None
         usual = KERNELS_RUN_ON if kernels else ("host", "cuda-sim")
         real = metafunc.config.getoption("--device")
-        known = {row.name for row in rows_with(real)}
+        known = {"host", *prepared_rows(real)}
         named = getattr(metafunc.module, "DEVICES", usual)
         backends = {name.removesuffix("-sim") for name in named}
         joining = [one for one in real if one.partition(":")[0] in backends]
@@ -70,7 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """The device under test, current during the test."""
     name, _, ordinal = request.param.partition(":")
-    if name in PREPARED:
+    if name in prepared_rows(request.config.getoption("--device")):
         request.getfixturevalue("simulated")(name)
     with Device(int(ordinal or 0), backend=name.removesuffix("-sim")) as device:
         yield device
@@ -85,17 +85,22 @@ def host() -> Iterator[Device]:
 
 @pytest.fixture(scope="session")
 def simulated(request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]:
-    """Sets the environment of a simulated driver, as the conformance suite does too."""
+    """Sets the environment of a simulated driver, as the conformance suite does too.
+
+    A device of `--device` takes the place of its backend's simulated driver and needs no setting.
+    """
     cache = request.config.cache
     assert cache is not None
     folder = cache.mkdir("kernels")
+    rows = prepared_rows(request.config.getoption("--device"))
     ready = set()
     with pytest.MonkeyPatch.context() as patch:
 
         def set_up(name: str) -> None:
-            if name in ready:
+            assert name in prepared_rows(())
+            row = rows.get(name)
+            if row is None or name in ready:
                 return
-            row = next(row for row in ROWS if row.name == name)
             assert row.prepare is not None
             for variable, value in {**row.environment, **row.prepare(folder)}.items():
                 patch.setenv(variable, value)

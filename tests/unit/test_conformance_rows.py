@@ -6,7 +6,7 @@ import fnmatch
 
 import pytest
 
-from tests.conformance.rows import ROWS, DeviceRow, real_device, rows_with
+from tests.conformance.rows import ROWS, DeviceRow, prepared_rows, real_device, rows_with
 
 
 def skipped(row: DeviceRow, test: str) -> bool:
@@ -24,6 +24,13 @@ def test_a_real_device_takes_the_place_of_the_simulated_one() -> None:
     assert names("rocm:1", "rocm") == [*others, "rocm:1", "rocm"]
     with pytest.raises(ValueError, match="--device npu: no row"):
         names("npu")
+
+
+@pytest.mark.parametrize("named", ["webgpu", "webgpu:0", "webgpu:1", "opencl:0", "cuda:0"])
+def test_a_named_device_is_not_prepared(named: str) -> None:
+    backend = named.partition(":")[0]
+    left = {row.name for row in ROWS if row.prepare is not None and row.backend != backend}
+    assert set(prepared_rows([named])) == left and "host" not in left
 
 
 @pytest.mark.parametrize("backend", ["cuda", "rocm", "tops"])
