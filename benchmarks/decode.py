@@ -1,10 +1,11 @@
-"""Many sequences at once: `python -m benchmarks.decode [MODEL]`.
+"""Many sequences at once: `python -m benchmarks.decode [MODEL] [--peers PYTHON …]`.
 
 It prints the memory of prompts that share a beginning, and the scheduler's time for a step. It also
 prints the tokens per second of eight texts relative to one text, and the time of a step that
 verifies eight drafts relative to a step without drafts. Without a model it makes a model of 22
 million weights in Q4_K; `--shape 1.1B` makes one of TinyLlama's shape. Only ratios from one run are
-compared, never times of two runs.
+compared, never times of two runs. With llama-cpp-python in an environment of `--peers`, eight texts
+are also compared with llama.cpp's. `UHAL_HOST_THREADS=1` measures one thread.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.llm import WAYS, Worker, python_with
 from benchmarks.llm_models import SHAPES, made
 from ubridge.models import Engine, Model
 from ubridge.models.paging import PagedCache
@@ -29,7 +31,9 @@ from uhal import Api
 SHARED, TEXTS, TOKENS = 1024, 8, 32
 SEQUENCES = 64
 DRAFTS = 8
-MOST_MEMORY, MOST_SCHEDULER, LEAST_TOGETHER, MOST_VERIFYING = 0.25, 50e-6, 2.5, 3.2
+MOST_MEMORY, MOST_SCHEDULER, MOST_VERIFYING = 0.25, 50e-6, 3.2
+LEAST_TOGETHER = {1: 2.0, 2: 2.5}
+"""By the number of threads."""
 
 
 def main() -> None:
@@ -37,16 +41,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
     parser.add_argument("model", nargs="?", type=Path, metavar="MODEL")
     parser.add_argument("--shape", choices=SHAPES, default="22M", help="of a model that is made")
+    parser.add_argument("--peers", nargs="*", default=[], help="Pythons that have llama.cpp")
     options = parser.parse_args()
-    Api.quick_init()
+    threads = Api.quick_init().limits.processors
     told("memory of shared pages over separate", memory(), MOST_MEMORY, is_most=True)
     told("scheduler, s a step of 64 texts", scheduler(), MOST_SCHEDULER, is_most=True)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "made.gguf")
-        model = Model.load(options.model or made(path, "Q4_K_M", SHAPES[options.shape]))
+        path = options.model or made(Path(folder, "made.gguf"), "Q4_K_M", SHAPES[options.shape])
+        model = Model.load(path)
         words = {token: bytes([token % 255 + 1]) for token in range(1, model.vocabulary)}
         model.tokenizer = WorldTokenizer(words)
-        told("tokens/s of 8 texts over one", together(model), LEAST_TOGETHER, is_most=False)
+        one, eight = rate(model, 1), rate(model, TEXTS)
+        least = LEAST_TOGETHER[min(threads, 2)]
+        told("tokens/s of 8 texts over one", eight / one, least, is_most=False)
+        peer = python_with("llama_cpp", options.peers)
+        if peer is not None:
+            theirs = rate_of_llama_cpp(peer, path, threads)
+            told("tokens/s of 8 texts over llama.cpp's", eight / theirs, 1, is_most=False)
         told("a step with 8 drafts over one step", verifying(model), MOST_VERIFYING, is_most=True)
 
 
@@ -115,24 +126,30 @@ def scheduler() -> float:
     return min(sum(step() for _ in range(size)) / size for _ in range(16))
 
 
-def together(model: Model) -> float:
-    """Return the tokens per second of eight texts relative to one."""
+def rate(model: Model, texts: int) -> float:
+    """Return the tokens per second of some texts together."""
+    with Engine(model, sequences=TEXTS, context=256) as engine:
 
-    def rate(texts: int) -> float:
-        with Engine(model, sequences=TEXTS, context=256) as engine:
+        def run() -> None:
+            requests = [
+                engine.submit([text + 1, 2, 3], max_tokens=TOKENS, ignore_end=True)
+                for text in range(texts)
+            ]
+            for request in requests:
+                request.read()
 
-            def run() -> None:
-                requests = [
-                    engine.submit([text + 1, 2, 3], max_tokens=TOKENS, ignore_end=True)
-                    for text in range(texts)
-                ]
-                for request in requests:
-                    request.read()
+        run()
+        return texts * TOKENS / least(run)
 
-            run()
-            return texts * TOKENS / least(run)
 
-    return rate(TEXTS) / rate(1)
+def rate_of_llama_cpp(python: str, path: Path, threads: int) -> float:
+    """Return llama.cpp's tokens per second of eight texts, by the faster of its layouts."""
+
+    def best(way: str) -> float:
+        with Worker(python, "llm_llama_cpp", path, threads, way) as worker:
+            return min(worker.take("together", TEXTS) for _ in range(3))
+
+    return TEXTS * TOKENS / min(best(way) for way in WAYS["Q4_K_M"])
 
 
 def verifying(model: Model) -> float:

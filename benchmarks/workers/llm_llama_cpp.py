@@ -16,6 +16,8 @@ import numpy as np
 
 from benchmarks.llm_models import CONTEXT
 
+STEPS = 32
+
 
 class Text:
     """A model and a context of it."""
@@ -49,6 +51,35 @@ class Text:
         library.llama_free(self.context)
         library.llama_model_free(self.model)
 
+    def together(self, texts: int, tokens: Sequence[int], threads: int) -> float:
+        """Seconds to write a token to each of some texts, as often as there are tokens."""
+        options = library.llama_context_default_params()
+        options.n_ctx = texts * CONTEXT
+        options.n_seq_max = texts
+        options.n_threads = options.n_threads_batch = threads
+        context = library.llama_init_from_model(self.model, options)
+        batch: Any = library.llama_batch_init(texts, 0, 1)
+        batch.n_tokens = texts
+        start = 0.0
+        # The first step is not measured.
+        for position, token in enumerate((0, *tokens)):
+            start = start if position > 1 else time.perf_counter()
+            for text in range(texts):
+                batch.token[text] = token + text
+                batch.pos[text] = position
+                batch.n_seq_id[text] = 1
+                batch.seq_id[text][0] = text
+                batch.logits[text] = True
+            if library.llama_decode(context, batch) != 0:
+                raise SystemExit("llama_decode failed")
+            for text in range(texts):
+                logits = library.llama_get_logits_ith(context, text)
+                int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
+        taken = time.perf_counter() - start
+        library.llama_batch_free(batch)
+        library.llama_free(context)
+        return taken
+
 
 def main(path: str, threads: str, way: str) -> None:
     """Answer each line with seconds."""
@@ -70,6 +101,8 @@ def main(path: str, threads: str, way: str) -> None:
             start = time.perf_counter()
             text.read(some)
             taken, length = time.perf_counter() - start, len(some)
+        elif what == "together":
+            taken = text.together(int(count), tokens[:STEPS], int(threads))
         else:
             text.read(tokens[:1])
             start = time.perf_counter()
