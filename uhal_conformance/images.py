@@ -23,6 +23,8 @@ SUITE = next(
 KERNELS = SUITE / "kernels"
 IMAGES = _HERE / "images"
 """Packaged images: `<backend>/<kernel>.<suffix>`; AMD's images have a folder per target."""
+FOLDERS = {"webgpu": "opencl"}
+"""Backends that use another backend's images; WebGPU translates SPIR-V."""
 
 
 class NoImageError(Exception):
@@ -39,7 +41,7 @@ def image_for(
     """
     if given is not None:
         return _only(given, source, f"--images {given}")
-    shipped = IMAGES / backend
+    shipped = IMAGES / FOLDERS.get(backend, backend)
     if backend == "rocm":
         isas = str(Device(ordinal, "rocm").attributes["HSA_AGENT_INFO_ISA"])
         shipped = shipped / TargetId.parse(isas.split(", ")[0]).processor

@@ -26,12 +26,13 @@ from uhal_conformance.images import IMAGES, KERNELS, compile_for_host, digest_of
 from uhal_conformance.row import DeviceRow
 
 ROOT = Path(__file__).resolve().parents[2]
+_NO_CLANG = f"there is no {hip_compiler.PACKAGE} {hip_compiler.PINNED}: pip install it"
 
 
 def compile_for_cuda(source: Path, folder: Path) -> Path:
     """Compile to PTX with nvcc, or reuse an earlier result; without nvcc return the shipped PTX."""
     if shutil.which("nvcc") is None:
-        return committed_ptx(source)
+        return shipped(source, "cuda", ".ptx", "nvcc is not on the PATH")
     digest = digest_of(source, cuda_kernels.compiler())
     image = folder / f"{source.stem}-{digest}.ptx"
     if not image.exists():
@@ -41,13 +42,15 @@ def compile_for_cuda(source: Path, folder: Path) -> Path:
     return image
 
 
-def committed_ptx(source: Path) -> Path:
-    """Return the shipped PTX, if it was built from this source."""
-    folder = IMAGES / "cuda"
-    made_of = json.loads((folder / "sources.json").read_text("utf-8"))
+def shipped(source: Path, folder: str, suffix: str, lacking: str) -> Path:
+    """Return the shipped image, if it was built from this source."""
+    made_of = json.loads((IMAGES / folder.partition("/")[0] / "sources.json").read_text("utf-8"))
     if made_of.get(source.name) != conformance_images.source_digests().get(source.name):
-        missing(f"{source.name} has changed since its PTX was made, and nvcc is not on the PATH")
-    return folder / f"{source.stem}.ptx"
+        missing(f"{source.name} has changed since its image was made, and {lacking}")
+    image = IMAGES / folder / f"{source.stem}{suffix}"
+    if not image.is_file():
+        missing(f"{source.name} has no image for {folder}, and {lacking}")
+    return image
 
 
 def compile_for_rocm(source: Path, folder: Path) -> Path:
@@ -67,10 +70,13 @@ def rocm_target(ordinal: int) -> str:
 
 
 def compile_for_target(target: str, source: Path, folder: Path) -> Path:
-    """Compile to a code object with the pinned clang, or reuse an earlier result."""
+    """Compile to a code object with the pinned clang, or reuse an earlier result.
+
+    Without clang, return the shipped code object.
+    """
     compiler = hip_compiler.toolchain()
     if compiler is None:
-        missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        return shipped(source, f"rocm/{target}", ".hsaco", _NO_CLANG)
     image = folder / f"{source.stem}-{digest_of(source, f'{compiler} {target}')}.hsaco"
     if not image.exists():
         unfinished = image.with_suffix(f".{os.getpid()}")
@@ -81,10 +87,13 @@ def compile_for_target(target: str, source: Path, folder: Path) -> Path:
 
 
 def compile_for_opencl(source: Path, folder: Path) -> Path:
-    """Compile to SPIR-V with the pinned clang, or reuse an earlier result."""
+    """Compile to SPIR-V with the pinned clang, or reuse an earlier result.
+
+    Without clang, return the shipped SPIR-V.
+    """
     compiler = hip_compiler.toolchain()
     if compiler is None:
-        missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
+        return shipped(source, "opencl", ".spv", _NO_CLANG)
     recipe = f"{compiler} {' '.join(opencl_compile.LANGUAGE)}"
     image = folder / f"{source.stem}-{digest_of(source, recipe)}.spv"
     if not image.exists():

@@ -123,6 +123,7 @@ def test_images_are_found_or_it_is_said_what_to_do(
 ) -> None:
     basic = KERNELS / "basic.cu"
     assert image_for("cuda", 0, basic, tmp_path) == IMAGES / "cuda" / "basic.ptx"
+    assert image_for("webgpu", 0, basic, tmp_path) == IMAGES / "opencl" / "basic.spv"
     with pytest.raises(NoImageError, match=r"pass the folder of the images as --images"):
         image_for("npu", 0, basic, tmp_path)
     with pytest.raises(NoImageError, match=r"expected one image of basic\.cu, got none"):

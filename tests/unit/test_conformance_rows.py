@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fnmatch
+from pathlib import Path
 
 import pytest
 
+from build_support import hip_compiler
 from tests.conformance.rows import ROWS, DeviceRow, prepared_rows, real_device, rows_with
+from uhal_conformance.images import IMAGES, KERNELS
 
 
 def skipped(row: DeviceRow, test: str) -> bool:
@@ -31,6 +34,15 @@ def test_a_named_device_is_not_prepared(named: str) -> None:
     backend = named.partition(":")[0]
     left = {row.name for row in ROWS if row.prepare is not None and row.backend != backend}
     assert set(prepared_rows([named])) == left and "host" not in left
+
+
+@pytest.mark.parametrize("name", ["opencl:0", "webgpu:0"])
+def test_without_clang_the_shipped_images_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setattr(hip_compiler, "toolchain", lambda: None)
+    basic = KERNELS / "basic.cu"
+    assert real_device(name).compile(basic, tmp_path) == IMAGES / "opencl" / "basic.spv"
 
 
 @pytest.mark.parametrize("backend", ["cuda", "rocm", "tops"])

@@ -16,8 +16,9 @@ import pytest
 import uhal.compile
 from build_support import hip_compiler
 from opencl_backend import compile as opencl_compile
-from tests.conformance.rows import ROCM_TARGET, ROOT, committed_ptx, rocm_target
+from tests.conformance.rows import ROCM_TARGET, ROOT, rocm_target, shipped
 from tests.host_kernels import INCLUDE
+from tests.requirements import missing
 from uhal import Device, Module
 from uhal_conformance.counting_sort import sort
 from uhal_conformance.images import KERNELS
@@ -29,7 +30,9 @@ def plain_image(row: DeviceRow, folder: Path) -> bytes:
     source = KERNELS / "language.cu"
     if row.backend in ("host", "skeleton"):
         return _host_image(source)
-    if row.backend == "opencl":
+    if row.backend in ("opencl", "webgpu"):
+        if hip_compiler.toolchain() is None:
+            missing(f"needs pip install {hip_compiler.PACKAGE}=={hip_compiler.PINNED}")
         return opencl_compile.kernels(source.read_text(encoding="utf-8"))
     image = folder / "image"
     if row.backend == "rocm":
@@ -37,7 +40,7 @@ def plain_image(row: DeviceRow, folder: Path) -> bytes:
         target = rocm_target(row.ordinal) if row.prepare is None else ROCM_TARGET
         hip_compiler.compile_hsaco(place, target, image, tells_signatures=True)
     elif row.backend == "cuda" and shutil.which("nvcc") is None:
-        return committed_ptx(source).read_bytes()
+        return shipped(source, "cuda", ".ptx", "nvcc is not on the PATH").read_bytes()
     elif row.backend == "cuda":
         options = ("-std=c++17", f"-I{INCLUDE}", "-ptx", "-arch=compute_75")
         subprocess.run(["nvcc", *options, str(source), "-o", str(image)], check=True)
