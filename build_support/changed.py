@@ -38,6 +38,7 @@ NAMED = {
     "simulators/tops": ("tops",),
     "simulators/topsfb": ("tops",),
     "simulators/null": ("null", "counting", "benchmarks"),
+    "ubridge/array_api": ("array_api", "__array_namespace__"),
     "uhal/project": ('"new"',),
     "uhal/debugger": ("uhal_gdb", '"new"'),
     "uhal_conformance": ('"conformance"',),

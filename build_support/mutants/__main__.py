@@ -1,11 +1,11 @@
 """Plant mistakes in a copy of the checkout one by one, and run the nearest tests.
 
-    python -m build_support.mutants [--seed N] [--python COUNT] [--under FOLDER] [--compiled]
-                                    [--record FILE] [--every-case]
+    python -m build_support.mutants [--seed N] [--python COUNT] [--sources COUNT] [--compiled]
+                                    [--under FOLDER] [--record FILE] [--every-case]
 
-The seed draws mistakes in Python. A table lists mistakes in compiled sources; all are built once
-and enabled one at a time. The output lists survivors, and tests that find a mistake but that `make
-test CHANGED=1` would omit. The copy is `build/flavours/mutants`.
+The seed draws mistakes in Python and in compiled sources. A table lists more mistakes in compiled
+sources. All these are built once and enabled one at a time. The output lists survivors, and tests
+that find a mistake but that `make test CHANGED=1` would omit. The copy is `build/flavours/mutants`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from build_support.changed import reached
 from build_support.flavoured import mirror
 from build_support.imports import PRODUCT, ROOT
-from build_support.mutants import compiled, python
+from build_support.mutants import compiled, python, sources
 from build_support.mutants.bench import Bench
 from build_support.mutants.mistakes import MISTAKES
 from build_support.mutants.near import nearest
@@ -62,8 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     print(f"mutants: seed {options.seed} (--seed {options.seed} repeats it)", flush=True)
     judged = _judged_before(options.record)
-    bench = Bench(_built(compiled.with_switches(ROOT, MISTAKES)), options.seed)
-    for planted in _planted(options):
+    mistakes = _in_sources(options)
+    bench = Bench(_built(compiled.with_switches(ROOT, mistakes)), options.seed)
+    for planted in _planted(options, mistakes):
         if planted.what not in judged:
             found = _judge(bench, planted, every_case=options.every_case)
             judged[planted.what] = found
@@ -94,17 +95,26 @@ def _judge(bench: Bench, planted: Planted, every_case: bool) -> Judged:
     return Judged(planted.what, verdict, killer.test)
 
 
-def _planted(options: argparse.Namespace) -> Iterator[Planted]:
+def _in_sources(options: argparse.Namespace) -> list[compiled.Compiled]:
+    """Return the table's mistakes in compiled sources, and those that the seed draws."""
+    rng = random.Random(options.seed)
+    table = MISTAKES if options.compiled else ()
+    drawn = sources.draw(ROOT, options.sources, rng, options.under) if options.sources else ()
+    return [*(one for one in table if one.path.startswith(options.under)), *drawn]
+
+
+def _planted(
+    options: argparse.Namespace, mistakes: Sequence[compiled.Compiled]
+) -> Iterator[Planted]:
     """Yield the mistakes that the options ask for."""
     rng = random.Random(options.seed)
     for mutant in python.draw(ROOT, _folders(options.under), options.python, rng):
         what = f"{mutant.path}:{mutant.line}: {mutant.before} → {mutant.after}"
         tests = nearest(mutant.path, mutant.line, ROOT)
         yield Planted(what, mutant.path, tests, source=mutant.source)
-    for number, one in enumerate(MISTAKES, 1):
-        if options.compiled and one.path.startswith(options.under):
-            what = f"{one.path}: {one.text} → {one.replacement}"
-            yield Planted(what, one.path, one.tests, switch=number)
+    for number, one in enumerate(mistakes, 1):
+        what = f"{one.path}: {one.text} → {one.replacement}"
+        yield Planted(what, one.path, one.tests, switch=number)
 
 
 def _judged_before(record: Path | None) -> dict[str, Judged]:
@@ -119,6 +129,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--python", type=int, default=40, help="how many mistakes in Python")
     parser.add_argument("--compiled", action="store_true", help="all mistakes of the table, too")
+    parser.add_argument("--sources", type=int, default=0, help="how many in compiled sources")
     parser.add_argument("--under", default="", help="only in files whose path begins with this")
     parser.add_argument("--record", type=Path, help="keep verdicts here, and skip those it has")
     parser.add_argument(
@@ -144,6 +155,9 @@ def _built(sources: Mapping[str, str]) -> Path:
         ("-m", "simulators.build"),
     ):
         subprocess.run([sys.executable, *command], cwd=copy, check=True)
+    # tests ask git for the files of the checkout
+    for words in (("init", "-q"), ("add", "-A")):
+        subprocess.run(["git", *words], cwd=copy, check=True)
     return copy
 
 

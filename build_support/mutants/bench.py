@@ -79,7 +79,12 @@ class Bench:
             done = subprocess.run(
                 [*command, *arguments],
                 cwd=self._copy,
-                env={**os.environ, VARIABLE: str(self._switch)},
+                # a test's programs may start elsewhere; they must not import the checkout
+                env={
+                    **os.environ,
+                    VARIABLE: str(self._switch),
+                    "PYTHONPATH": str(self._copy),
+                },
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,

@@ -35,13 +35,22 @@ _SWITCH = f"""
 #ifndef UHAL_MUTANT
 #define UHAL_MUTANT
 #include <stdlib.h>
-__attribute__((unused)) static int uhal_mutant(int number) {{
+__attribute__((unused)) static int uhal_mutant_chosen(void) {{
     static int chosen = -1;
     if (chosen < 0) {{
         const char *text = getenv("{VARIABLE}");
         chosen = text != NULL ? atoi(text) : 0;
     }}
-    return chosen == number;
+    return chosen;
+}}
+#ifdef __cplusplus
+constexpr /* the compiler evaluates some sources */
+#endif
+__attribute__((unused)) static int uhal_mutant(int number) {{
+#ifdef __cplusplus
+    if (__builtin_is_constant_evaluated()) return 0;
+#endif
+    return uhal_mutant_chosen() == number;
 }}
 #endif
 """

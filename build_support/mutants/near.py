@@ -6,7 +6,8 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -41,6 +42,36 @@ def nearest(path: str, line: int, root: Path) -> list[str]:
         )
         for test, names in named.items()
     }
+    return _in_time(weights, root)
+
+
+def nearest_of(path: str, line: int, root: Path, patterns: Sequence[str]) -> list[str]:
+    """Return the test files with most words of a compiled source, of those that patterns name.
+
+    A word weighs less if many of these files have it, and more near the line.
+    """
+    named = {
+        test: words
+        for test, words in _words(root).items()
+        if any(fnmatch(test, f"tests/{pattern}.py") for pattern in patterns)
+    }
+    lines = (root / path).read_text("utf-8").splitlines()
+    around = lines[max(0, line - ABOUT_THE_LINE) : line + ABOUT_THE_LINE]
+    own = dict.fromkeys(re.findall(r"\w{4,}", "\n".join(lines)), 1.0)
+    own |= dict.fromkeys(re.findall(r"\w{4,}", "\n".join(around)), float(ABOUT_THE_LINE))
+    rarity = Counter(word for found in named.values() for word in found & own.keys())
+    stem = Path(path).stem
+    weights = {
+        test: sum(own[word] / rarity[word] for word in found & own.keys())
+        * (ABOUT_THE_LINE if stem in Path(test).stem else 1)
+        + 1 / len(named)
+        for test, found in named.items()
+    }
+    return _in_time(weights, root)
+
+
+def _in_time(weights: Mapping[str, float], root: Path) -> list[str]:
+    """Return the heaviest tests that fit the time, best value for their time first."""
     ranked = sorted((test for test in weights if weights[test]), key=lambda test: -weights[test])
     seconds = _seconds(root)
     chosen: list[str] = []
@@ -84,6 +115,11 @@ def _texts(root: Path) -> dict[str, str]:
         path.relative_to(root).as_posix(): path.read_text("utf-8")
         for path in sorted((root / "tests").rglob("test_*.py"))
     }
+
+
+@cache
+def _words(root: Path) -> dict[str, set[str]]:
+    return {test: set(re.findall(r"\w+", text)) for test, text in _texts(root).items()}
 
 
 @cache

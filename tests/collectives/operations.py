@@ -93,6 +93,8 @@ def graphs(ranks: Ranks) -> None:
         lambda: graph.save("never written"),
     )
     plan = graph.instantiate(Stream())
+    collectives = [node.index for node in graph.nodes if str(node).endswith(("Reduce)", "Gather)"))]
+    assert [plan.launches[index] for index in collectives] == [0, 0, 0]
     for run in (lambda: ub.execute_graph(graph), plan.replay):
         for _ in range(2):
             x.copy_from(ranks.own(ranks.drawn("f32", (6, 4))))

@@ -470,3 +470,5 @@ def test_a_wrong_rank_of_a_launcher_is_refused(text: str) -> None:
         Place.of({"RANK": text, "WORLD_SIZE": "8"})
     with pytest.raises(ArgumentValueError, match=r"RANK: expected a rank below WORLD_SIZE=8"):
         Place.of({"RANK": "8", "WORLD_SIZE": "8"})
+    with pytest.raises(ArgumentValueError, match=r"RANK: expected a rank below WORLD_SIZE=8"):
+        Place.of({"RANK": "9", "WORLD_SIZE": "8"})

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Listener
+from multiprocessing.connection import Client, Listener
 
 import pytest
 
@@ -94,6 +94,20 @@ def test_a_rank_that_does_not_come_is_named() -> None:
         listen(listener, 3, IDENTIFIER, 0.1)
     with pytest.raises(TimeoutError, match=r"expected rank 0 at 127\.0\.0\.1:.* Start rank 0"):
         call(1, 3, address, KEY, 0.1)
+
+
+def test_a_rank_tries_again_until_rank_0_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals = [ConnectionRefusedError("not yet"), ConnectionRefusedError("not yet")]
+
+    def client(*arguments: object, **options: object) -> object:
+        if refusals:
+            raise refusals.pop()
+        return Client(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("uhal.collectives.watch.Client", client)
+    for watch in opened(2):
+        watch.close()
+    assert not refusals
 
 
 def test_another_key_is_refused_at_both_ends() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ubridge
+import uhal
 from tests.sampling import SOAK
 from tests.ubridge.op_rows import OP_ROWS, OpRow, row_of
 from tests.ubridge.operands import LAYOUTS, Array, Operand, assert_close, operand, shape_of
@@ -99,6 +100,24 @@ def test_binary(op: Op, op_row: OpRow, device: Device, rng: np.random.Generator)
             continue
         expected = reference(op, wide(x.array), wide(y.array))
         assert_close(got.to_numpy(), expected, dtype, told)
+
+
+def test_a_large_operand_that_lies_across_is_turned_first(device: Device) -> None:
+    if device.backend in ("host", "tops"):
+        pytest.skip(f"{device.backend} has another rule")
+
+    def kernels(x: DeviceTensor) -> int:
+        with uhal.profile() as found:
+            ubridge.exp(x)
+        return len(found.kernels)
+
+    def ones(*shape: int) -> DeviceTensor:
+        return ubridge.ones(shape, "f32", device=device)
+
+    assert [kernels(x) for x in (ones(256, 256).mT, ones(8192, 8).mT, ones(8, 8192).mT)] == [2] * 3
+    in_order = ones(256, 256), ubridge.broadcast_to(ones(256, 1), (256, 256))
+    across = ones(256, 255).mT, ones(9363, 7).mT, ones(7, 9363).mT, ones(256, 512)[:, ::2]
+    assert [kernels(x) for x in (*in_order, *across)] == [1] * 6
 
 
 @pytest.mark.parametrize("op", of_family("unary_scalar"), ids=lambda op: op.name)

@@ -13,6 +13,7 @@ import pytest
 
 import ubridge
 from ubridge import OPS
+from ubridge.core.accuracy import EXACT, OF_PRODUCT, ROUNDED, ROUNDING
 from ubridge.core.kernel_def import block_per_result, by_vectors, norm_threads
 from ubridge.definitions.table import FAMILIES
 from ubridge.prepare.candle.table import CANDLE_ON_CPUS
@@ -231,3 +232,12 @@ def test_the_walks_of_the_design_name_what_there_is() -> None:
                 assert re.search(rf"\b{name}\b", source), (files[0], name)
                 named += 1
     assert named > 15
+
+
+@pytest.mark.parametrize("dtype", sorted(ROUNDING))
+def test_bounds_count_roundings_of_the_dtype_and_of_the_computation(dtype: str) -> None:
+    inner = 2.0**-53 if dtype == "f64" else 2.0**-24
+    last = ROUNDING[dtype]
+    assert EXACT.bound(dtype, 3.0, 5.0) == 0
+    assert ROUNDED.bound(dtype, -3.0, 5.0) == last * 3 + inner * 3
+    assert OF_PRODUCT.bound(dtype, -3.0, 5.0, terms=7) == last * 3 + inner * (3 + 35)

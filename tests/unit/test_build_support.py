@@ -410,6 +410,7 @@ class TestChanged:
             # a program or a driver reads it
             ("simulators/ptx/runtime/warp.c", "tests/simulators/ptx/test_turns.py"),
             ("simulators/ptx/executor/launch.cpp", "tests/simulated/test_ptx_faults.py"),
+            ("ubridge/array_api/functions.py", "tests/ubridge/test_array_api.py"),
             ("uhal/project/Makefile", "tests/unit/test_new_project.py"),
             ("uhal/debugger/uhal_gdb.py", "tests/unit/test_debugger.py"),
             ("uhal_conformance/command.py", "tests/unit/test_conformance_command.py"),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from tests.children import ROOT, untold
 from tests.requirements import needed_module
 from tests.sampling import SOAK
+from uhal.registry import OURS
 
 PROGRAM = """
 import json
@@ -45,6 +49,33 @@ def test_the_hooks_are_an_entry_point_of_the_wheel() -> None:
     (folder,) = getattr(importlib.import_module(found[1]), found[2])()
     hooks = {path.name for path in Path(folder).glob("hook-*.py")}
     assert hooks == {"hook-uhal.py", "hook-ubridge.py"}
+
+
+@pytest.mark.parametrize("has_blas", [True, False])
+def test_hooks_collect_packages_that_are_there(
+    has_blas: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = ModuleType("PyInstaller.utils.hooks")
+    collected: dict[str, Any] = {
+        "collect_dynamic_libs": lambda package, search_patterns: [(package, "libraries")],
+        "collect_data_files": lambda package: [(package, "files")],
+        "collect_submodules": lambda package: [package],
+        "copy_metadata": lambda name: [(name, "metadata")],
+    }
+    vars(hooks).update(collected)
+    for name in ("PyInstaller", "PyInstaller.utils"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, hooks.__name__, hooks)
+    monkeypatch.delitem(sys.modules, "uhal._pyinstaller.contents", raising=False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: hooks if has_blas else None)
+    for hook, packages in (
+        ("uhal", ["uhal", *OURS.values()]),
+        ("ubridge", ["ubridge", *(["scipy_openblas32"] if has_blas else [])]),
+    ):
+        made = runpy.run_path(str(ROOT / "uhal" / "_pyinstaller" / f"hook-{hook}.py"))
+        assert made["binaries"] == [(package, "libraries") for package in packages]
+        assert made["datas"][: len(packages)] == [(package, "files") for package in packages]
+        assert made["hiddenimports"][: len(packages)] == packages
 
 
 @pytest.mark.skipif(not SOAK, reason="freezing a program takes half a minute: make soak")

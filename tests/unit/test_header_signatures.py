@@ -16,6 +16,7 @@ from opencl_backend import compile as opencl_compile
 from tests.requirements import needed
 from uhal.errors import InvalidImageError
 from uhal.images.header_signature import read_signature, with_header
+from uhal.images.host_module import CONST, POINTER, ParameterFacts, signature_of
 from uhal.images.hsaco import read_hsaco
 from uhal.images.spirv import SpirvModule
 from uhal.images.spirv_slices import Cutter
@@ -123,3 +124,19 @@ def test_a_damaged_constant_is_refused(constant: bytes, words: str) -> None:
     with pytest.raises(InvalidImageError, match=words):
         with_header(image, {"k": constant})
     assert read_signature("k", b"vI0004|(u32 n)\0\0").declaration == "u32 n"
+
+
+@pytest.mark.parametrize(
+    ("text", "declared"),
+    [
+        ("(u32 count, const f32 * values)", "u32 count, const f32* values"),
+        ("( u32, f32 *__restrict__ )", "u32, f32*"),
+        ("(..., (*)())", "u32, f32*"),
+        ("(only)", "u32, f32*"),
+        ("()", "u32, f32*"),
+    ],
+)
+def test_names_come_from_the_parameter_list_if_it_has_them(text: str, declared: str) -> None:
+    flags = POINTER | (CONST if "const" in declared else 0)
+    facts = [ParameterFacts(4, 4, 0, ord("I")), ParameterFacts(8, 8, flags, ord("f"))]
+    assert signature_of("entry", text, facts).declaration == declared

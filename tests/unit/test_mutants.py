@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from build_support.mutants import compiled, every_case, near, python
+from build_support.mutants import compiled, every_case, near, python, sources
 from build_support.mutants.bench import Bench, Killer
 from build_support.mutants.mistakes import MISTAKES
 from build_support.mutants.near import nearest
@@ -53,12 +53,41 @@ def test_drawn_mistakes_change_what_a_module_does(seed: int) -> None:
     pytest.importorskip("cosmic_ray")  # of the extra `mutants`
     folders = ["uhal/images", "ubridge/core"]
     drawn = list(python.draw(ROOT, folders, 2, random.Random(seed)))
-    assert {one.path.rpartition("/")[0] for one in drawn} == set(folders) and len(drawn) == 2
+    # a turn passes if the file of the draw has no place for a mistake
+    assert {one.path.rpartition("/")[0] for one in drawn} <= set(folders) and len(drawn) == 2
     for one in drawn:
         compile(one.source, one.path, "exec")
         assert one.source != (ROOT / one.path).read_text("utf-8") and one.before != one.after
     again = list(python.draw(ROOT, folders, 2, random.Random(seed)))
     assert again == drawn
+
+
+def test_mistakes_are_drawn_in_compiled_sources_and_can_be_built_in(seed: int) -> None:
+    drawn = list(sources.draw(ROOT, 40, random.Random(seed)))
+    assert len({one.path for one in drawn}) == 40
+    assert len({one.path.rpartition("/")[0] for one in drawn}) == len(sources.FOLDERS)
+    for one in drawn:
+        assert one.tests and one.text != one.replacement, one
+        assert all((ROOT / test).is_file() for test in one.tests), one
+    compiled.with_switches(ROOT, drawn)
+    assert list(sources.draw(ROOT, 40, random.Random(seed))) == drawn
+
+
+@pytest.mark.parametrize(
+    ("source", "cython", "found"),
+    [
+        ("    if (a < b) {\n    } else if (c) {\n", False, ["a < b", "c"]),
+        ("    return a + b;\n    const u64 x = a * 2;\n", False, ["a + b", "a * 2"]),
+        ("    if (auto it = f(); it) {\n    if (a && // b\n#if (A)\n", False, []),
+        ("    if a and b:\n    elif c:\n    return d\n", True, ["a and b", "c", "d"]),
+        ("    if (x := f()):\n    return [a for a in b]\n    if a: # b\n", True, []),
+    ],
+)
+def test_conditions_and_values_on_one_line_are_found(
+    source: str, cython: bool, found: list[str]
+) -> None:
+    places = sources.expressions(source, cython)
+    assert [source[start:end] for start, end in places] == found
 
 
 def test_annotations_and_imports_for_types_are_no_mistakes() -> None:

@@ -425,6 +425,25 @@ def test_a_program_that_fails_is_profiled_all_the_same(
     assert not uhal.is_profiling()
 
 
+@pytest.mark.parametrize(
+    ("code", "status", "said"), [("'too bad'", 1, "too bad\n"), ("", 0, ""), ("True", 1, "")]
+)
+def test_the_command_returns_what_a_program_exits_with(
+    code: str,
+    status: int,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"import sys\nsys.exit({code})\n")
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert command.run([str(program)]) == status
+    assert capsys.readouterr().err.startswith(said)
+
+
 # -- vendors' ranges -------------------------------------------------------------------------------
 
 STAND_IN = """

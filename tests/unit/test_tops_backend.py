@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,6 +118,20 @@ def test_every_code_becomes_an_exception(opened: TopsBackend) -> None:
     assert "unknown (31415)" in str(from_code(opened, "topsCall", 31415))
     missing = from_code(opened, "topsCall", _errors.MISSING_FUNCTION)
     assert isinstance(missing, NotSupportedError) and "Update TopsRider" in str(missing)
+
+
+def test_a_function_that_the_library_lacks_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(build(tmp_path, without=["topsMemsetD16Async"]), monkeypatch)
+    opened = TopsBackend.open()
+    memset = ctypes.CFUNCTYPE(
+        *(ctypes.c_int, ctypes.c_void_p, ctypes.c_ushort, ctypes.c_size_t, ctypes.c_void_p)
+    )
+    slots = opened.hot_table.slots
+    assert memset(slots["memset_16"])(0x1000, 7, 1, None) == _errors.MISSING_FUNCTION
+    # The runtime's own codes are not negative, and 0 is success.
+    assert _errors.MISSING_FUNCTION < 0 <= min(header().constants.values())
 
 
 def test_codes_have_words(opened: TopsBackend) -> None:

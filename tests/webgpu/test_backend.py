@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from tests.webgpu.kernels import FOLDER, SUFFIX
 from ubridge.models import Model
 from uhal import Device, DeviceBuffer, LaunchConfig, Module, Stream, registry
 from uhal.errors import NotSupportedError
+from webgpu_backend import _adapters
 from webgpu_backend._library import refusal_of
 
 
@@ -249,6 +251,30 @@ def test_software_is_used_when_it_is_asked_for(software: Mapping[str, str]) -> N
     unasked = record(**{**software, "UHAL_WEBGPU_SOFTWARE": "0"})
     assert unasked["verdict"] == "absent"
     assert "it is a processor; UHAL_WEBGPU_SOFTWARE=1 uses it" in str(unasked["reason"])
+
+
+class Machine:
+    """A runtime whose adapters have these limits."""
+
+    def __init__(self, *limits: tuple[int, int, int]) -> None:
+        self._limits = limits
+
+    def uhalWgAdapterCount(self, count: Any) -> None:
+        count._obj.value = len(self._limits)
+
+    def uhalWgAdapterGetInfo(self, info: Any, index: int) -> None:
+        facts = info._obj
+        facts.name, facts.type = b"GPU", 1
+        facts.has_int64, facts.max_threads, facts.max_shared_bytes = self._limits[index]
+
+
+def test_an_adapter_below_the_least_limits_is_refused() -> None:
+    machine: Any = Machine((1, 256, 16384), (1, 255, 16384), (1, 256, 16383), (0, 256, 16384))
+    found = _adapters.look(machine)
+    assert [one.index for one in found.adapters] == [0]
+    blocks = "GPU: expected blocks of 256 threads and 16,384 bytes of shared memory, got {} and {}"
+    assert found.refused[:2] == (blocks.format(255, 16384), blocks.format(256, 16383))
+    assert "has no integers of 64 bits" in found.refused[2]
 
 
 def test_no_library_is_said_in_words(tmp_path: Path) -> None:
