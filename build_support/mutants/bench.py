@@ -54,7 +54,7 @@ class Bench:
     def killer(self, files: Sequence[str], every_case: bool = False) -> Killer | None:
         """Return the first failing test; with every case, also cases that a seed omits."""
         options = _EVERY_CASE if every_case else ()
-        said = self._run(*files, *options, seconds=SECONDS * len(files))
+        said = self._run(*files, *options)
         named = _FAILED.search(said) if said else None
         if named is not None:
             return Killer(named[1].partition("::")[0], named[1])

@@ -368,27 +368,32 @@ def test_a_failed_step_is_an_error_of_the_request(
 
 def test_the_command_serves_until_a_signal(folder: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "uhal", "serve", str(folder), "--cpu", "--port", "0"]
+    (tmp_path / "key").write_text(" eight888 \nmore\n", encoding="utf-8")
+    headers = {**JSON, "Authorization": "Bearer eight888"}
     with subprocess.Popen(
-        command,
+        [*command, "--key-file", str(tmp_path / "key")],
         stderr=subprocess.PIPE,
         text=True,
         # A shell's background job ignores the signal.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         assert process.stderr is not None
-        line = next(one for one in process.stderr if "http://" in one)
+        line = next((one for one in process.stderr if "http://" in one), "it does not serve")
         port = int(line.split("127.0.0.1:")[1].split("/")[0])
-        assert ask(port, "POST", "/v1/completions", {"prompt": "a", "max_tokens": 2})[0] == 200
+        text = {"prompt": "a", "max_tokens": 2}
+        assert ask(port, "POST", "/v1/completions", text)[0] == 401
+        assert ask(port, "POST", "/v1/completions", text, headers)[0] == 200
         process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
         assert process.wait() == INTERRUPTED, rest
         assert "Traceback" not in rest, rest
-    refused = subprocess.run(
-        [*command, "--host", "0.0.0.0"], capture_output=True, text=True, check=False
-    )
-    assert refused.returncode == 1 and "expected --key-file FILE" in refused.stderr
-    (tmp_path / "key").write_text("short\n", encoding="utf-8")
-    refused = subprocess.run(
-        [*command, "--key-file", str(tmp_path / "key")], capture_output=True, text=True, check=False
-    )
-    assert refused.returncode == 1 and "at least 8 characters" in refused.stderr
+    (tmp_path / "short").write_text("seven77\n", encoding="utf-8")
+    for further, said in (
+        (("--host", "0.0.0.0"), "expected --key-file FILE"),
+        (("--key-file", str(tmp_path / "short")), "at least 8 characters"),
+    ):
+        # without the refusal it would serve forever
+        refused = subprocess.run(
+            [*command, *further], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert refused.returncode == 1 and said in refused.stderr
