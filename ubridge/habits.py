@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
-from types import ModuleType
 from typing import NoReturn
 
-from uhal.habits import by_name
+from uhal.habits import by_name, refuse_call
 
 _FUNCTIONS = (
     "argsort cos embedding exp flip floor gather gelu log log_softmax masked_fill matmul maximum "
@@ -69,6 +68,11 @@ OF_MODEL = by_name(
         "from_pretrained from_file from_gguf": "Write Model.load(path).",
         "to cuda cpu half float": "Write Model.load(path, device=device, dtype=dtype).",
         "forward": "Write model(tokens), or model.logits(tokens, cache).",
+        "config": "Write model.design.",
+        "vocab_size n_vocab": "Write model.vocabulary.",
+        "eos_token_id": "Write model.end_tokens.",
+        "max_length n_ctx": "Write model.context.",
+        "stream": "Write for piece in model.generate(prompt).",
         "encode tokenize": "Write model.tokenizer.encode(text).",
         "decode": "Write model.tokenizer.decode(tokens).",
         "create_chat_completion": "Write model.chat(messages).",
@@ -81,26 +85,44 @@ OF_MODEL = by_name(
 OF_GENERATION = by_name(
     {
         "text content output result": "Write generation.read().",
+        "next": "Write next(generation), or iterate over generation.",
         "encode endswith lower replace split splitlines startswith strip upper": (
             "A generation is no text: write generation.read()."
         ),
     }
 )
 """Names of a `Generation`."""
+OF_CACHE = by_name(
+    {
+        "append add": "model.logits(tokens, cache) appends tokens.",
+        "clear reset": "Write cache.truncate(0).",
+        "seq_len seen_tokens": "Write cache.length.",
+    }
+)
+"""Names of a `Cache`."""
+OF_SESSION = by_name(
+    {
+        "ask reply send": 'Write session.chat([{"role": "user", "content": text}]).',
+        "clear reset": "Write session.close(); the next text begins anew.",
+    }
+)
+"""Names of a `Session`."""
+OF_TOKENIZER = by_name(
+    {
+        "vocab_size n_vocab": "Write tokenizer.vocabulary.",
+        "eos_token_id eos_token": "Write tokenizer.end.",
+        "bos_token_id bos_token": "Write tokenizer.begin.",
+        "tokenize": "Write tokenizer.encode(text).",
+        "detokenize": "Write tokenizer.decode(tokens).",
+        "apply_chat_template": "Write session.prompt_of(messages).",
+    }
+)
+"""Names of a `Tokenizer`."""
 _CALLED = {
     "device": 'Write uhal.Device("cuda"), or pass device="cuda".',
     "tensor": OF_MODULE["Tensor"],
 }
 """Modules whose names are functions in PyTorch."""
-
-
-class NotCallable(ModuleType):
-    """A module with the name of a function of another library."""
-
-    def __call__(self, *given: object, **settings: object) -> NoReturn:
-        """Raise a `TypeError` that names the function instead."""
-        name = self.__name__.rpartition(".")[2]
-        raise TypeError(f"{self.__name__} is a module, no function. {_CALLED[name]}")
 
 
 def refuse_name(package: str, name: str, methods: Iterable[str]) -> NoReturn:
@@ -120,5 +142,5 @@ def refuse_name(package: str, name: str, methods: Iterable[str]) -> NoReturn:
 
 def refuse_calls(package: str) -> None:
     """Let the package's modules with such names give advice when they are called."""
-    for name in _CALLED:
-        sys.modules[f"{package}.{name}"].__class__ = NotCallable
+    for name, advice in _CALLED.items():
+        refuse_call(f"{package}.{name}", advice)

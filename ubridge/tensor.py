@@ -53,7 +53,7 @@ from ubridge.ops.strided import StridedTensor, indexed
 from uhal.device import DeviceLike, as_device
 from uhal.dtypes import i64
 from uhal.errors import ArgumentTypeError, ArgumentValueError
-from uhal.habits import Elsewhere
+from uhal.habits import refuse_names
 from uhal.interop import StreamLike
 
 
@@ -300,11 +300,6 @@ class DeviceTensor(StridedTensor):
 
     __invert__ = logic.bitwise_invert
 
-    # -- names -----------------------------------------------------------------------------------
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in OF_TENSOR]
-
     # -- text ------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
@@ -327,8 +322,7 @@ class DeviceTensor(StridedTensor):
         return pickled(self)
 
 
-for _name, _advice in OF_TENSOR.items():
-    setattr(DeviceTensor, _name, Elsewhere(_name, _advice))
+refuse_names(DeviceTensor, OF_TENSOR)
 
 
 def _elements(values: Any, target: DeviceTensor) -> Any:

@@ -47,6 +47,7 @@ from uhal.errors import (
     OutOfMemoryError,
 )
 from uhal.flags import EventFlags, StreamFlags
+from uhal.habits import refuse_call
 from uhal.launch_config import LaunchConfig
 from uhal.module import Module
 from uhal.profiler import Profile, annotate, is_profiling, profile
@@ -114,14 +115,16 @@ if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 
         from uhal.habits import OF_MODULE, OF_OTHERS
 
-        advice = OF_MODULE.get(name, OF_OTHERS)
+        advice = OF_MODULE.get(name, OF_OTHERS if name.islower() else "")
         if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
             advice = f"write import uhal.{name} first"
         raise AttributeError(
-            f"module 'uhal' has no attribute {name!r} ({advice})",
+            f"module 'uhal' has no attribute {name!r}" + (f" ({advice})" if advice else ""),
             name=name,
             obj=sys.modules[__name__],
         )
 
 
+refuse_call("uhal.device", "Write uhal.Device(ordinal, backend).")
+refuse_call("uhal.module", "Write uhal.Module.from_file(path).")
 _tracebacks.install_from_environment()

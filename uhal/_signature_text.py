@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from uhal._parameter import POINTER_BYTES, Parameter, ParameterKind
 from uhal.dtypes import ALL, C_SPECIFIERS, DType, from_c_spelling
-from uhal.errors import ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<word>[A-Za-z_$][\w$]*(?:::\w+)*)|(?P<number>\d+)|(?P<mark>[][*,()]))"
@@ -43,6 +43,8 @@ class _Token:
 
 def parse_parameters(text: str, entry: str | None, source: str) -> list[Parameter]:
     """Return the parameters `text` declares, without offsets."""
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"signature: expected a str, got {type(text).__name__}")
     return _Parser(text, entry, source).parse()
 
 

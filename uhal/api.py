@@ -8,9 +8,10 @@ from uhal import _lane, registry
 from uhal.contract import BackendRecord
 from uhal.device import Device, resolve_backend
 from uhal.errors import DeviceError
+from uhal.habits import Guessed
 
 
-class Api:
+class Api(metaclass=Guessed):
     """Entry to the driver.
 
     Every method may be called from any thread, and more than once.

@@ -88,6 +88,8 @@ def refuse_keywords(function: Function, names: tuple[str, ...]) -> NoReturn:
     """Raise the error of kernel arguments given by name."""
     listed = ", ".join(f"{name}=…" for name in names)
     problem = f"expected positional arguments in the kernel's order, got {listed}"
+    if "stream" in names:
+        problem = f"{problem}; a stream is given by {function.name}[grid, block, 0, stream]"
     _refuse_at(f"{function.name}, arguments", problem, ArgumentTypeError, function)
 
 

@@ -17,11 +17,12 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from uhal import environment
 from uhal._refusal import describe
 from uhal.errors import ArgumentTypeError, ArgumentValueError, DeviceError, LibraryNotFoundError
+from uhal.habits import OF_COMPILE, refuse_call
 from uhal.images import cpu_level
 from uhal.images.kernel_source import source_advice
 
@@ -112,7 +113,8 @@ def host(
                 "or name yours in the variable CXX"
             ) from error
         if done.returncode != 0:
-            advice = source_advice(path.read_text(encoding="utf-8", errors="replace"))
+            text = path.read_text(encoding="utf-8", errors="replace")
+            advice = source_advice(text, done.stderr)
             raise DeviceError(f"uhal.compile.host: {done.stderr.strip()}{advice}", call=command[0])
         return output.read_bytes()
 
@@ -208,3 +210,15 @@ def _read(hiprtc: Any, program: Any, size_call: str, call: str) -> bytes:
     held = bytearray(size)
     _done(hiprtc, call, program, held)
     return bytes(held)
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+    def __getattr__(name: str) -> NoReturn:
+        """Refuse a missing name; for another target, say how to compile for it."""
+        advice = OF_COMPILE.get(name)
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(f"{message}. {advice}" if advice else message, name=name)
+
+
+refuse_call(__name__, "Write uhal.compile.host(source), uhal.compile.cuda or uhal.compile.hip.")

@@ -6,7 +6,7 @@ Kernel sources use the same names (`f32`, `u64`); `as_dtype` also takes numpy's 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, Union
 
 import numpy as np
 
@@ -241,3 +241,16 @@ def from_c_spelling(spelling: str) -> DType | None:
     """
     words = spelling.split()
     return _BY_C_WORDS.get(tuple(sorted(words))) or _BY_NAME.get(" ".join(words))
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+    def __getattr__(name: str) -> NoReturn:
+        """Refuse a missing name; for another library's name of a dtype, name ours."""
+        message = f"module {__name__!r} has no attribute {name!r}"
+        if not name.startswith("_"):
+            try:
+                message = f"{message}. Write {as_dtype(name)!r}."
+            except TypeError as error:
+                message = f"{message}: {error}"
+        raise AttributeError(message, name=name)

@@ -34,6 +34,7 @@ from uhal.errors import (
     NotFoundError,
     NotSupportedError,
 )
+from uhal.habits import OF_LOADED_MODULE, refuse_names
 from uhal.images.regular_file import path_of, require_file
 from uhal.signature import LazySignatures, Signature, merge
 
@@ -58,8 +59,10 @@ class Module:
         def __getattr__(self, name: str) -> NoReturn:
             """Refuse a missing name; for a kernel's name, say how to get the kernel."""
             known = () if name.startswith("_") else self._names
-            advice = f". Write module.get_function({name!r})." if name in known else ""
-            message = f"'Module' object has no attribute {name!r}{advice}"
+            advice = OF_LOADED_MODULE.get(name, "")
+            advice = f"Write module.get_function({name!r})." if name in known else advice
+            message = f"'Module' object has no attribute {name!r}"
+            message = f"{message}. {advice}" if advice else message
             raise AttributeError(message, name=name, obj=self)
 
     def __getitem__(self, name: object) -> NoReturn:
@@ -322,6 +325,9 @@ class Module:
             f"{self._chosen.description} has no {kind} {name!r}{_similar(name, known)}",
             backend=self._handle.context.backend_name,
         )
+
+
+refuse_names(Module, OF_LOADED_MODULE)
 
 
 def _merged_sidecar(

@@ -16,7 +16,7 @@ from uhal._parameter import POINTER_BYTES as POINTER_BYTES
 from uhal._parameter import Parameter as Parameter
 from uhal._parameter import ParameterKind as ParameterKind
 from uhal._signature_text import parse_parameters
-from uhal.errors import ArgumentValueError
+from uhal.errors import ArgumentTypeError, ArgumentValueError
 
 
 class Signature(Sequence[Parameter]):
@@ -113,6 +113,11 @@ class Signature(Sequence[Parameter]):
         return iter(self._parameters)
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            raise ArgumentTypeError(
+                "operator ==: expected two Signatures, got Signature and str. Compare "
+                "signature.declaration."
+            )
         if not isinstance(other, Signature):
             return NotImplemented
         return self._parameters == other._parameters and self.entry == other.entry

@@ -211,6 +211,11 @@ cdef class Device:
         pop_context()
 
     def __eq__(self, other):
+        if isinstance(other, str):
+            raise _errors.ArgumentTypeError(
+                f"operator ==: expected two Devices, got Device and str {other!r}. Compare "
+                f"device.backend, or compare with uhal.Device({other!r})."
+            )
         if not isinstance(other, Device):
             return NotImplemented
         return (self.backend, self.ordinal) == (other.backend, other.ordinal)

@@ -295,8 +295,14 @@ cdef class DeviceBuffer:
         refuse_number("int", self)
 
     def __hash__(self):
-        # A type with comparisons inherits no hash. Buffers are equal only to themselves.
+        # By identity, so no two buffers have one hash: dicts and sets of buffers never compare two.
         return <Py_hash_t>(<uintptr_t><PyObject *>self >> 4)
+
+    def __eq__(self, other):
+        return refuse_equality("==", self, other)
+
+    def __ne__(self, other):
+        return refuse_equality("!=", self, other)
 
     def __lt__(self, other):
         return refuse_operator("<", self, other)

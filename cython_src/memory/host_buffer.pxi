@@ -216,6 +216,16 @@ cdef class HostBuffer:
     def __mul__(self, other):
         return refuse_array("operator *")
 
+    def __hash__(self):
+        # A type with comparisons inherits no hash.
+        return <Py_hash_t>(<uintptr_t><PyObject *>self >> 4)
+
+    def __eq__(self, other):
+        return refuse_equality("==", self, other)
+
+    def __ne__(self, other):
+        return refuse_equality("!=", self, other)
+
     def __reduce__(self):
         refuse_pickle(
             self,

@@ -39,7 +39,9 @@ cdef class DevicePointer:
         return DevicePointer(self.address - nbytes)
 
     def __eq__(self, other):
-        return isinstance(other, DevicePointer) and self.address == (<DevicePointer>other).address
+        if isinstance(other, DevicePointer):
+            return self.address == (<DevicePointer>other).address
+        return self.address == other if isinstance(other, int) else NotImplemented
 
     def __hash__(self):
         return hash(self.address)

@@ -349,7 +349,7 @@ cdef StreamCore core_for(Context context, object stream):
 cdef unsigned int _enum_bits(object flags, unsigned int allowed, str argument, str kind) except? 0:
     if isinstance(flags, bool) or not isinstance(flags, int):
         raise _errors.ArgumentTypeError(
-            f"{argument}: expected {kind}, got {type(flags).__name__}"
+            f"{argument}: expected {kind}, got {type(flags).__name__}. Pass a device as device=."
         )
     if not 0 <= flags <= allowed:   # `allowed` is 2**n - 1, so this refuses any other bit
         raise _errors.ArgumentValueError(f"{argument}: expected {kind}, got {flags!r}")

@@ -13,16 +13,26 @@ import pytest
 import ubridge as ub
 import uhal
 from tests.unit.test_first_day import answer
-from ubridge.habits import OF_GENERATION, OF_MODEL, OF_MODULE, OF_TENSOR
-from ubridge.models import Generation, Model
+from ubridge.habits import (
+    OF_CACHE,
+    OF_GENERATION,
+    OF_MODEL,
+    OF_MODULE,
+    OF_SESSION,
+    OF_TENSOR,
+    OF_TOKENIZER,
+)
+from ubridge.models import Cache, Generation, Model, Session
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from uhal import (
+    Api,
     Device,
     DeviceBuffer,
     Event,
     EventFlags,
     Function,
     HostBuffer,
+    Module,
     Stream,
     StreamFlags,
     habits,
@@ -155,6 +165,39 @@ ub.save("no_folder/x.safetensors", {"x": x})
 ub.files.load(zipped)
 ub.stack([x, ub.zeros(3)])
 uhal.compile.host("kernel.cu")
+uhal.compile.opencl("source")
+uhal.compile("source")
+uhal.device("cuda")
+uhal.Kernel
+uhal.load("kernel.so")
+uhal.float32
+uhal.dtypes.float32
+uhal.dtypes.int
+uhal.Api.default_device()
+uhal.Api.nothing_like_it()
+uhal.Device.list()
+Stream.current()
+uhal.Module.load("kernel.so")
+uhal.Module.from_source("source")
+module.functions
+DeviceBuffer.from_list([1, 2])
+HostBuffer.zeros(3, "f32")
+x.buffer == DeviceBuffer.zeros(6, "f32")
+x.buffer != 0
+x.buffer in [pinned, x.buffer]
+pinned == HostBuffer(3, "f32")
+uhal.Device() == "cuda"
+relu.signature == "f32* data"
+uhal.Signature.parse(5)
+ub.DeviceTensor(x.buffer, (3, 2))
+relu[1, 8](x, 1, 6, 0, stream=stream)
+uhal.Stream("cuda")
+graph(x)
+graph.inputs
+len(generation)
+"text" in generation
+generation == "text"
+Model.stream("text")
 """.strip().splitlines()
 
 
@@ -169,6 +212,7 @@ def test_every_habit_is_answered(host: Device, tmp_path: Path) -> None:
         **{"ub": ub, "uhal": uhal, "Model": Model, "x": x, "stream": stream, "graph": graph},
         **{"array": np.ones((2, 3), np.float32), "plan": graph.instantiate(stream), "y": y},
         **{"DeviceBuffer": DeviceBuffer, "np": np, "Tokenizer": Tokenizer},
+        **{"HostBuffer": HostBuffer, "Stream": Stream},
         **{
             "pinned": HostBuffer(3, "f32"),
             "generation": Generation.__new__(Generation),
@@ -204,6 +248,7 @@ def test_names_with_advice_are_absent_from_compiled_classes(host: Device) -> Non
         *((DeviceBuffer.zeros(3, "f32"), habits.OF_BUFFER), (Stream(), habits.OF_STREAM)),
         (HostBuffer(3, "f32"), habits.OF_HOST_BUFFER),
         *((Event(), habits.OF_EVENT), (host, habits.OF_DEVICE), (kernel, habits.OF_FUNCTION)),
+        (ub.load_module("activation"), habits.OF_LOADED_MODULE),
     ]
     for one, table in objects:
         for name, advice in table.items():
@@ -220,17 +265,26 @@ def test_advice_names_what_exists() -> None:
     """Each name in the advice, such as `ubridge.name` or `x.name`, can be called as written."""
     tables = [OF_MODULE, OF_TENSOR, habits.OF_BUFFER, habits.OF_STREAM, habits.OF_EVENT]
     tables += [habits.OF_DEVICE, habits.OF_FUNCTION, habits.KEYWORDS, OF_MODEL]
-    tables += [OF_GENERATION]
+    tables += [OF_CACHE, OF_SESSION, OF_TOKENIZER, OF_GENERATION]
+    tables += [habits.OF_API, habits.OF_LOADED_MODULE]
     owners = {"ubridge": ub, "uhal": uhal, "x": ub.DeviceTensor, "buffer": DeviceBuffer}
-    owners |= {"generation": Generation}
+    owners |= {"generation": Generation, "cache": Cache, "session": Session}
+    owners |= {"tokenizer": Tokenizer}
     owners |= {"model": Model, "stream": Stream, "event": Event, "end": Event, "device": Device}
     owners |= {one.__name__: one for one in (DeviceBuffer, Stream, StreamFlags, EventFlags)}
+    owners |= {"Api": Api, "Device": Device, "Module": Module, "module": Module}
+    attributes: dict[Any, Any] = {
+        Model: re.findall(r"self\.([a-z]\w*)", inspect.getsource(Model.__init__)),
+        Tokenizer: Tokenizer.__annotations__,
+    }
     for advice in (advice for table in tables for advice in table.values()):
         for word in advice.replace("(", " ").replace(",", " ").replace(".T.", ".T").split():
             owner, dot, name = word.rstrip(".:)").partition(".")
             if dot and owner in owners:
                 found = owners[owner]
                 for part in name.split("."):
+                    if part in attributes.get(found, ()):
+                        break
                     typed = {"buffer": DeviceBuffer, "dtype": DType, "tokenizer": Tokenizer}
                     found = typed.get(part) or getattr(found, part)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from itertools import product
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from tests.counting_bench import Bench
 from uhal import DeviceBuffer, HostBuffer, dtypes
 from uhal.errors import ArgumentTypeError
 
+EQUALITIES: dict[str, Callable[[Any, Any], Any]] = {"==": operator.eq, "!=": operator.ne}
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -35,6 +38,35 @@ def test_an_operator_names_the_tensor(symbol: str, bench: Bench) -> None:
         if symbol != "**" and not isinstance(other, DeviceBuffer):
             with pytest.raises(ArgumentTypeError, match="and DeviceBuffer"):
                 OPERATORS[symbol](other, buffer)
+
+
+def test_buffers_are_not_compared(bench: Bench) -> None:
+    """`==` by element is for tensors; by identity it would be False for equal values."""
+    one: Any = bench.buffer(4, "f32")
+    pinned = HostBuffer(4, "f32", device=bench.device)
+    for buffer in (one, pinned):
+        others = (bench.buffer(4, "f32"), HostBuffer(4, "f32", device=bench.device), 0, 0.5, [1.0])
+        for other, (symbol, compare) in product(others, EQUALITIES.items()):
+            for left, right in ((buffer, other), (other, buffer)):
+                with pytest.raises(ArgumentTypeError) as caught:
+                    compare(left, right)
+                assert f"operator {symbol}: expected tensors" in str(caught.value)
+                assert "for the same buffer write a is b" in str(caught.value)
+        for compare, unequal in ((operator.eq, False), (operator.ne, True)):
+            assert compare(buffer, None) is compare(buffer, "text") is unequal
+            assert compare(buffer, buffer) is not unequal
+
+
+def test_collections_find_buffers_by_identity(bench: Bench) -> None:
+    buffers = [*(bench.buffer(4, "f32") for _ in range(40)), HostBuffer(4, "f32")]
+    numbers = {buffer: number for number, buffer in enumerate(buffers)}
+    lasting: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+    for number, buffer in enumerate(buffers[:-1]):
+        lasting[buffer] = number
+        lasting[buffer] = lasting[buffer]
+    assert [numbers[buffer] for buffer in buffers] == list(range(41))
+    assert [lasting[buffer] for buffer in buffers[:-1]] == list(range(40))
+    assert len({*buffers, *buffers}) == 41
 
 
 def test_another_type_may_define_the_operator(bench: Bench) -> None:
@@ -69,8 +101,10 @@ def test_elements_are_not_assigned(bench: Bench) -> None:
     bench.quiet()
     with pytest.raises(ArgumentTypeError, match=r"buffer\[i : i \+ 1\]\.copy_from"):
         buffer[0] = 1
-    with pytest.raises(ArgumentTypeError, match=r"buffer\[2:8\]\.copy_from"):
+    with pytest.raises(ArgumentTypeError, match=r"buffer\[:\]\.copy_from"):
         buffer[:] = 1
+    with pytest.raises(ArgumentTypeError, match=r"buffer\[1:\]\.copy_from"):
+        buffer[1:] = 1
     with pytest.raises(ArgumentTypeError, match="size of a DeviceBuffer is fixed"):
         del buffer[0]
 

@@ -154,22 +154,54 @@ KERNEL(scale, (u64 n, T a, T *x)) { GRID_STRIDE(i, n) { x[i] *= a; } }
 """
 
 
-@pytest.mark.parametrize("target", ["host", "opencl", "rocm"])
-def test_a_kernel_as_template_is_explained(target: str) -> None:
+def compiler_of(target: str) -> Any:
+    """Return the function that compiles sources for a backend, or skip the test."""
     if target == "host":
         if not has_compiler():
             missing("kernels are compiled here")
-        compiled: Any = uhal.compile.host
-    else:
-        if not importlib.util.find_spec("ziglang"):
-            missing("needs the extra kernels")
-        kernels = importlib.import_module(f"{target}_backend.compile").kernels
-        compiled = partial(kernels, target="gfx942") if target == "rocm" else kernels
+        return uhal.compile.host
+    if not importlib.util.find_spec("ziglang"):
+        missing("needs the extra kernels")
+    kernels = importlib.import_module(f"{target}_backend.compile").kernels
+    return partial(kernels, target="gfx942") if target == "rocm" else kernels
+
+
+@pytest.mark.parametrize("target", ["host", "opencl", "rocm"])
+def test_a_kernel_as_template_is_explained(target: str) -> None:
+    compiled = compiler_of(target)
     with pytest.raises(DeviceError, match=r"error: (.|\n)*A KERNEL cannot be a template: "):
         compiled(TEMPLATE)
     with pytest.raises(DeviceError) as caught:
         compiled(TEMPLATE.replace("template <class T>", "typedef int T; oops"))
     assert "template" not in str(caught.value)
+
+
+MISSPELLED = {
+    "__global__ void f(float *x) { x[0] = 1; }": ["KERNEL(name, (parameters))", "compile.cuda"],
+    "KERNEL(f, f32 *x) { x[0] = 1; }": ["Parameters stand in parentheses of their own"],
+    "KERNEL(f, (f32 *x)) { __shared__ f32 s[8]; x[threadIdx.x] = 1; __syncthreads(); }": [
+        "SHARED(type, name, count)",
+        "THREADS(t)",
+        "BARRIER()",
+    ],
+    "KERNEL(f, (f32 *x)) { atomicAdd(x, 1); }": ["<uhal/atomics.h>, and atomic_add"],
+    "KERNEL(f, (f32 *x)) { ASSERT(x != nullptr); }": ["<uhal/messages.h>"],
+}
+
+
+@pytest.mark.parametrize("source", MISSPELLED)
+def test_names_of_cuda_in_a_kernel_are_explained(source: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        compiler_of("host")(f"#include <uhal/kernel.h>\n{source}")
+    for advice in MISSPELLED[source]:
+        assert advice in str(caught.value)
+
+
+def test_clang_quotes_names_otherwise() -> None:
+    with pytest.raises(DeviceError, match=r"Write #include <uhal/messages\.h>"):
+        compiler_of("opencl")(
+            "#include <uhal/kernel.h>\nKERNEL(f, (f32 *x)) { ASSERT(x != nullptr); }"
+        )
 
 
 @needed(importlib.util.find_spec("ziglang"), "needs the extra kernels")

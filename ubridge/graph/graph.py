@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NoReturn
 
 from ubridge.core.process_bound import ProcessBound
 from ubridge.graph.json import leaf_names, load, save
@@ -19,6 +20,7 @@ from ubridge.graph.text import dot_of, text_of
 from ubridge.tensor import DeviceTensor
 from uhal import DeviceBuffer, Stream
 from uhal.device import DeviceLike
+from uhal.errors import ArgumentTypeError
 from uhal.habits import Elsewhere
 
 _RUN = "Write ubridge.execute_graph(graph), or graph.instantiate(stream).replay()."
@@ -37,6 +39,12 @@ class ComputeGraph(ProcessBound, RunnableGraph):
     launch = Elsewhere("launch", _RUN)
     replay = Elsewhere("replay", _RUN)
     run = Elsewhere("run", _RUN)
+    inputs = Elsewhere("inputs", "Write graph.leaves.")
+    outputs = Elsewhere("outputs", "Results are tensors of the block: with ubridge.trace().")
+
+    def __call__(self, *given: object, **settings: object) -> NoReturn:
+        """Raise the error of a graph that is called, as modules of PyTorch are."""
+        raise ArgumentTypeError(f"graph(…): expected a run of the graph, got a call. {_RUN}")
 
     # -- captures ----------------------------------------------------------------------------------
 

@@ -6,8 +6,10 @@ import ubridge as ub
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.process_bound import ProcessBound
+from ubridge.habits import OF_CACHE
 from ubridge.models.body import Body
 from ubridge.models.step import Step
+from uhal.habits import refuse_names
 
 
 class Cache(ProcessBound):
@@ -115,3 +117,6 @@ class Cache(ProcessBound):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self.tokens)} of {self.capacity} tokens>"
+
+
+refuse_names(Cache, OF_CACHE)

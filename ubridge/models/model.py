@@ -47,7 +47,7 @@ from uhal.errors import (
     InvalidHandleError,
     NotSupportedError,
 )
-from uhal.habits import Elsewhere
+from uhal.habits import refuse_names
 from uhal.images.regular_file import path_of
 from uhal.progress import Progress
 
@@ -107,8 +107,6 @@ class Model(ProcessBound):
         self.trained_context = design.context
         """Tokens of its training context; a `UserWarning` names the first longer text."""
         self._is_beyond = design.rope is None or design.rope.kind == "dynamic"
-        self.device: Device = body.device
-        """The device of its weights."""
         self.end_tokens = design.end_tokens
         """Tokens that end a text."""
         self.source = source
@@ -179,6 +177,11 @@ class Model(ProcessBound):
             body = Decoder(design, *parts, loader.dtype)
         return cls(body, design, source.path, capacity, loader.description, loader.fingerprint())
 
+    @property
+    def device(self) -> Device:
+        """The device of its weights."""
+        return self._body.device
+
     def cache(self, capacity: int | None = None) -> Cache:
         """Return an empty cache for `capacity` tokens, by default the context."""
         tokens = _tokens("capacity", capacity) or self.context
@@ -188,9 +191,11 @@ class Model(ProcessBound):
         return Cache(self._body, tokens, _FIRST_ROOM if grows else None)
 
     def logits(
-        self, tokens: Sequence[int], cache: Cache, *, every: bool = False
+        self, tokens: Sequence[int], cache: Cache | None = None, *, every: bool = False
     ) -> ub.DeviceTensor:
         """Append tokens to the cache, and return logits of the next token.
+
+        Without a cache, the tokens are a whole text, and nothing is kept for the next call.
 
         The logits are f32: (vocabulary,) after the last token, or with `every` (tokens,
         vocabulary). A call with a single token runs a captured step. Its logits are in the same
@@ -200,7 +205,10 @@ class Model(ProcessBound):
         tokens than the cache can hold; the cache is then unchanged.
         """
         self._require_no_engine("Model.logits")
-        if not isinstance(cache, Cache):
+        if cache is None:
+            tokens = self._checked(tokens)
+            cache = self.cache(len(tokens))
+        elif not isinstance(cache, Cache):
             raise ArgumentTypeError(
                 f"Model.logits, cache: expected a Cache, got {type(cache).__name__}. Write "
                 "model.cache()."
@@ -223,8 +231,7 @@ class Model(ProcessBound):
 
     def __call__(self, tokens: Sequence[int]) -> ub.DeviceTensor:
         """Return the logits after each token of a text: f32, (tokens, vocabulary)."""
-        ids = self._checked(tokens)
-        return self.logits(ids, self.cache(len(ids)), every=True)
+        return self.logits(tokens, every=True)
 
     # -- text ------------------------------------------------------------------------------------
 
@@ -490,5 +497,4 @@ def _is_index(value: object) -> bool:
     return True
 
 
-for _name, _advice in OF_MODEL.items():
-    setattr(Model, _name, Elsewhere(_name, _advice))
+refuse_names(Model, OF_MODEL)

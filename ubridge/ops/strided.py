@@ -84,6 +84,11 @@ class StridedTensor(TensorData):
                 f"buffer: expected a DeviceBuffer, got {type(buffer).__name__}; "
                 "ubridge.asarray takes arrays"
             )
+        if layout is not None and not isinstance(layout, Layout):
+            raise ArgumentTypeError(
+                f"layout: expected a Layout, got {type(layout).__name__}. Write "
+                "ubridge.DeviceTensor(buffer).reshape(shape) for another shape."
+            )
         self._layout = Layout.contiguous(buffer.size) if layout is None else layout
         self._dtype = buffer.dtype if dtype is None else as_dtype(dtype)
         if buffer.dtype is not storage_of(self._dtype):

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from uhal.errors import ArgumentTypeError, DeviceError, LibraryNotFoundError
+from uhal.habits import OF_SOURCE
 
 PACKAGE = "ziglang"
 INCLUDE = Path(__file__).resolve().parents[1] / "include"
@@ -22,18 +23,30 @@ INFLUENCES = frozenset(("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE
 """Environment variables that would change clang's output."""
 _PATH = re.compile(r"[^\s{}();]+\.(cu|cuh|cc|cpp|cxx|c|hip|cl)")
 _TEMPLATE = re.compile(r"\btemplate\s*<[^;{}]*>\s*KERNEL(?:_BOUNDED)?\s*\(")
+_NO_LIST = re.compile(r"\bKERNEL\s*\(\s*\w+\s*,\s*[^\s(]")
+_REFUSED = re.compile(r"error: [^\n]*?[‘'](\w+)[’']")
+"""A name in a compiler's error. g++ and clang quote it by different characters."""
 
 
-def source_advice(source: str) -> str:
-    """Return advice about a path instead of a text, or a KERNEL declared as a template, else ""."""
+def source_advice(source: str, refusal: str) -> str:
+    """Return advice about a refused source, or an empty text.
+
+    It knows a path instead of a text, names of CUDA, and common mistakes in a KERNEL. `refusal` is
+    the compiler's message.
+    """
     if _PATH.fullmatch(source.strip()):
         return f"\nThe source is a text: write Path({source.strip()!r}).read_text()."
-    if not _TEMPLATE.search(source):
-        return ""
-    return (
-        "\nA KERNEL cannot be a template: its entry has one name and one list of types. Write the "
-        "body as a template DEVICE_FUNCTION, and one KERNEL for each type that calls it."
-    )
+    if _TEMPLATE.search(source):
+        return (
+            "\nA KERNEL cannot be a template: its entry has one name and one list of types. Write "
+            "the body as a template DEVICE_FUNCTION, and one KERNEL for each type that calls it."
+        )
+    if _NO_LIST.search(source):
+        return (
+            "\nParameters stand in parentheses of their own: KERNEL(name, (f32 *x, u32 n)) { … }."
+        )
+    names = dict.fromkeys(_REFUSED.findall(refusal))
+    return "".join(f"\n{OF_SOURCE[name]}" for name in names if name in OF_SOURCE)
 
 
 def require_text(source: str, options: Sequence[str]) -> None:
@@ -78,7 +91,7 @@ def run_clang(command: Sequence[str], source: str, output: Path, backend: str) -
     if done.returncode != 0:
         raise DeviceError(
             f"{backend}_backend.compile: {(done.stdout + done.stderr).strip()}"
-            f"{source_advice(source)}",
+            f"{source_advice(source, done.stderr)}",
             backend=backend,
             call="clang",
         )

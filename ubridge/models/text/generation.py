@@ -19,7 +19,7 @@ from ubridge.models.text.sampling import Sampling
 from ubridge.models.text.shared_cache import SharedCache
 from ubridge.models.tokenizers.tokenizer import Tokenizer, require_one_text
 from uhal.errors import ArgumentTypeError
-from uhal.habits import Elsewhere
+from uhal.habits import refuse_names
 
 
 class Generation(Iterator[str]):
@@ -86,6 +86,28 @@ class Generation(Iterator[str]):
 
     def __getitem__(self, index: object) -> NoReturn:
         _refuse_as_text("generation[…]")
+
+    def __len__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            "len(generation): a generation is no text. Write len(generation.read()), or "
+            "len(generation.tokens) for the tokens so far."
+        )
+
+    def __bool__(self) -> bool:
+        # A type with a length is otherwise false when the length is 0.
+        return True
+
+    def __contains__(self, text: object) -> NoReturn:
+        # Python would iterate, and so use up the text.
+        _refuse_as_text("… in generation")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            _refuse_as_text("generation == …")
+        return NotImplemented
+
+    # A type with comparisons inherits no hash.
+    __hash__ = object.__hash__
 
     def __add__(self, other: object) -> NoReturn:
         _refuse_as_text("generation + …")
@@ -181,5 +203,4 @@ def _refuse_as_text(use: str) -> NoReturn:
     raise ArgumentTypeError(f"{use}: a generation is no text. Write generation.read().")
 
 
-for _name, _advice in OF_GENERATION.items():
-    setattr(Generation, _name, Elsewhere(_name, _advice))
+refuse_names(Generation, OF_GENERATION)

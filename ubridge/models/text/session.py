@@ -14,6 +14,7 @@ from ubridge.core.fits import require
 from ubridge.core.process_bound import ProcessBound
 from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.files.settings import MOST, Settings, shown
+from ubridge.habits import OF_SESSION
 from ubridge.models.text.assembling import Limits
 from ubridge.models.text.generation import Generation, tokens_of
 from ubridge.models.text.options import ChatOptions, GenerateOptions, settled, takes
@@ -25,6 +26,7 @@ from ubridge.models.text.templates import render, require_messages
 from ubridge.models.tokenizers.tokenizer import Tokenizer
 from uhal.dtypes import i64
 from uhal.errors import ArgumentValueError
+from uhal.habits import refuse_names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -251,6 +253,9 @@ class Session(ProcessBound):
             "vocabulary": self.model.vocabulary,
             "tensors": {name: [one.dtype.name, *one.shape] for name, one in cache.tensors.items()},
         }
+
+
+refuse_names(Session, OF_SESSION)
 
 
 def _settings(path: str | os.PathLike[str], metadata: Mapping[str, str]) -> Settings:

@@ -12,6 +12,8 @@ class StopStrings:
 
     def __init__(self, strings: str | Iterable[str]) -> None:
         """Take one string or several. Raises `ArgumentValueError` for an empty string."""
+        if not isinstance(strings, Iterable):
+            raise ArgumentTypeError(f"stop: expected texts, got {type(strings).__name__}")
         self.strings = (strings,) if isinstance(strings, str) else tuple(strings)
         for one in self.strings:
             if not isinstance(one, str):

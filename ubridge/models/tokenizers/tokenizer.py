@@ -13,7 +13,9 @@ from typing import Any, NoReturn
 from ubridge.core.fits import require
 from ubridge.files.folders import expanded
 from ubridge.files.gguf_reading import begins_as_gguf
+from ubridge.habits import OF_TOKENIZER
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.habits import refuse_names
 from uhal.images.regular_file import path_of
 
 CONTROL_LOOKING = frozenset(
@@ -178,6 +180,9 @@ class Tokenizer(ABC):
     def _decode(self, tokens: list[int], skip_special: bool) -> str:
         stream = self._stream((), skip_special)
         return "".join(map(stream.push, tokens)) + stream.finish()
+
+
+refuse_names(Tokenizer, OF_TOKENIZER)
 
 
 def require_utf8(what: str, text: str) -> str:
