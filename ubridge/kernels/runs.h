@@ -131,6 +131,7 @@ template <class T> class Reader {
         u64 left;
         turn(data_ + rows_.at(tile.first, left), tile.lines, own.step, tile.width, rows_.stride,
              gathered_);
+        repeats_ = 0;
         turned_ = gathered_;
     }
 
@@ -145,7 +146,22 @@ template <class T> class Reader {
         const u64 place = rows_.at(index, left);
         if (rows_.stride == 1 && left >= count)
             return data_ + place;
+        if (rows_.stride == 0 && left >= count)
+            return repeated(place, count);
         gather(index, count, data_, rows_, gathered_);
+        repeats_ = 0;
+        return gathered_;
+    }
+
+    // The element at `place`, `count` times. Runs of a number, or of a line, share them.
+    const T *repeated(u64 place, u64 count)
+    {
+        if (place != repeated_ || count > repeats_) {
+            for (u64 i = 0; i < count; ++i)
+                gathered_[i] = data_[place];
+            repeated_ = place;
+            repeats_ = count;
+        }
         return gathered_;
     }
 
@@ -153,6 +169,7 @@ template <class T> class Reader {
     const T *const data_;
     const Rows rows_;
     const T *turned_ = nullptr;
+    u64 repeated_ = 0, repeats_ = 0;
     alignas(64) T gathered_[TILE_LINES * TILE_WIDTH];
     alignas(64) Compute<T> wide_[computes_itself<T> ? 1 : RUN];
 };

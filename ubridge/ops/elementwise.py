@@ -44,6 +44,7 @@ from ubridge.definitions.elementwise import (
     NOT_EQUAL,
     POW,
     POWER,
+    RECIPROCAL,
     REMAINDER,
     SIGN,
     SQUARE,
@@ -382,8 +383,11 @@ def plan_power(x: Value, exponent: Any) -> Value:
                 'example x.astype("f64").'
             )
         return _plan_whole_power(x, checked_number(POWER.name, dtype, exponent))
-    if exponent == 2 and dtype.name in SQUARE.dtypes:
-        return plan_unary(SQUARE, x)
+    if exponent == 1:
+        return plan_copy(x)
+    for number, op in ((2, SQUARE), (-1, RECIPROCAL)):
+        if exponent == number and dtype.name in op.dtypes:
+            return plan_unary(op, x)
     return plan_unary(POWER, x, exponent)
 
 
