@@ -35,6 +35,19 @@ struct Rows {
         left = length - column;
         return outer.at(row) + column * stride;
     }
+
+    // The same; from this line on, `lines` lines lie `apart`.
+    u64 at(u64 index, u64 &left, u64 &lines, u64 &apart) const
+    {
+        lines = 1;
+        apart = 0;
+        if (outer.num_dims > 0) {
+            const u64 d = outer.num_dims - 1;
+            lines = outer.dims[d] - index / length % outer.dims[d];
+            apart = outer.strides[d];
+        }
+        return at(index, left);
+    }
 };
 
 #endif

@@ -10,25 +10,40 @@
 #include "vector_functions.h"
 #include "vectors.h"
 
+// `count` elements that lie `stride` apart.
+template <class T> DEVICE_FUNCTION void gather_line(u64 count, const T *source, u64 stride, T *run)
+{
+    if (stride == 0) {
+        for (u64 i = 0; i < count; ++i)
+            run[i] = *source;
+    } else if (stride == 2) {
+        // A constant stride lets the compiler use vectors.
+        for (u64 i = 0; i < count; ++i)
+            run[i] = source[i * 2];
+    } else {
+        for (u64 i = 0; i < count; ++i)
+            run[i] = source[i * stride];
+    }
+}
+
 // Elements index … index + count of a strided array, one after the other.
 template <class T>
 __attribute__((noinline)) void gather(u64 index, u64 count, const T *data, const Rows &rows, T *run)
 {
     while (count > 0) {
-        u64 left;
-        const T *source = data + rows.at(index, left);
-        const u64 length = left < count ? left : count;
-        const u64 stride = rows.stride;
-        if (stride == 0) {
-            for (u64 i = 0; i < length; ++i)
-                run[i] = *source;
-        } else {
-            for (u64 i = 0; i < length; ++i)
-                run[i] = source[i * stride];
+        // Places of lines along one dim need one division: lines may be short.
+        u64 left, lines, apart;
+        const T *source = data + rows.at(index, left, lines, apart);
+        const T *line = source - (rows.length - left) * rows.stride;
+        for (; lines > 0 && count > 0; --lines) {
+            const u64 length = left < count ? left : count;
+            gather_line(length, source, rows.stride, run);
+            run += length;
+            index += length;
+            count -= length;
+            left = rows.length;
+            source = line += apart;
         }
-        run += length;
-        index += length;
-        count -= length;
     }
 }
 
