@@ -313,7 +313,11 @@ def pad(
         if any(pair):
             length = x.shape[axis]
             require(length > 0, f"pad: expected elements to repeat along axis {axis}, got none")
-            found = take(found, np.pad(np.arange(length), pair, mode), axis, stream=stream)
+            ids = np.pad(np.arange(length), pair, mode)
+            ends = ids[: pair[0]], ids[pair[0] + length :]
+            first, last = (take(found, end, axis, stream=stream) for end in ends)
+            parts = [one for one in (first, found, last) if one.shape[axis]]
+            found = cat(parts, axis, stream=stream)
     return x.copy(stream=stream) if found is x else found
 
 

@@ -113,6 +113,9 @@ def views(rng: np.random.Generator, x: DeviceTensor, array: Array) -> None:
 def joins(rng: np.random.Generator, x: DeviceTensor, array: Array) -> None:
     axis = axis_of(rng, array)
     require_same(ub.concat([x, x], axis), np.concatenate([array, array], axis))
+    cut = [int(rng.integers(array.shape[axis] + 1))]
+    turned = ub.concat(ub.split(x, cut, axis)[::-1], axis)
+    require_same(turned, np.concatenate(np.split(array, cut, axis)[::-1], axis))
     row = ub.from_numpy(np.zeros(1, array.dtype), device=x.device)
     for found, expected in zip(
         ub.broadcast_arrays(x, row),

@@ -32,39 +32,46 @@ def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Parts:
             raise InvalidHandleError(
                 f"cat: expected tensors on {first.device!r}, got one on {one.device!r}"
             )
-    shape, parts = _parts(storage_of(dtype), tuple([one._layout.shape for one in tensors]), axis)
+    converted = [plan_conversion(one, dtype) for one in tensors]
+    layouts = tuple([one._layout for one in converted])
+    shape, parts = _parts(storage_of(dtype), layouts, axis)
     found: list[tuple[Question, int, Value]] = []
-    for one, part in zip(tensors, parts, strict=True):
+    for one, part in zip(converted, parts, strict=True):
         if part is not None:
-            found.append((*part, contiguous(plan_conversion(one, dtype))))
+            question, start, is_read_in_place = part
+            found.append((question, start, one if is_read_in_place else contiguous(one)))
     return Parts(tuple(found), Layout.contiguous(shape), dtype, first)
 
 
-Part = tuple[Question, int] | None
-"""The question of a tensor's copy and the first element that it writes; `None` for an empty
-tensor."""
+Part = tuple[Question, int, bool] | None
+"""The question of a tensor's copy, the first element that it writes, and whether it reads the
+tensor itself: the tensor's rows may have gaps. `None` for an empty tensor."""
 
 
 @lru_cache(maxsize=1024)
-def _parts(dtype: DType, shapes: tuple[Shape, ...], axis: int) -> tuple[Shape, tuple[Part, ...]]:
+def _parts(dtype: DType, layouts: tuple[Layout, ...], axis: int) -> tuple[Shape, tuple[Part, ...]]:
     """The shape of the result, and how each tensor is copied into it."""
-    first = shapes[0]
-    for other in shapes[1:]:
-        _require_joinable(first, other, axis)
-    total = sum(shape[axis] for shape in shapes)
+    first = layouts[0].shape
+    for other in layouts[1:]:
+        _require_joinable(first, other.shape, axis)
+    total = sum(layout.shape[axis] for layout in layouts)
     outer, inner = prod(first[:axis]), prod(first[axis + 1 :])
     bits = MOVED_AS.get(dtype.name, dtype)
     parts: list[Part] = []
     start = 0
-    for shape in shapes:
-        columns = shape[axis] * inner
+    for layout in layouts:
+        columns = layout.shape[axis] * inner
         if not outer * columns:
             parts.append(None)
             continue
         lengths = (outer, columns)
         target = Layout(lengths, (total * inner, 1))
-        source = Layout.contiguous(lengths)
-        parts.append((Question(COPY2D, ((bits, source),), (bits, target)), start))
+        lines = layout.reshape(lengths)
+        if lines is None or lines.strides[1] != 1:
+            lines = None
+        source = Layout.contiguous(lengths) if lines is None else Layout(lengths, lines.strides)
+        question = Question(COPY2D, ((bits, source),), (bits, target))
+        parts.append((question, start, lines is not None))
         start += columns
     return Shape((*first[:axis], total, *first[axis + 1 :])), tuple(parts)
 
