@@ -58,7 +58,7 @@ else
 endif
 
 soak: ## Run the tests with full counts (no time limit); build/coverage/html shows the lines they reach
-	@$(ENVIRONMENT) test
+	@$(ENVIRONMENT) test wheels
 	@$(VENV_PYTHON) -m simulators.build
 	@mkdir -p build/coverage
 	UHAL_TEST_SOAK=1 $(VENV_PYTHON) -m pytest $(WORKERS) --cov --cov-report=html $(PYTEST)

@@ -15,7 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,9 +28,9 @@ def marked(program: str) -> set[int]:
     return {number for number, line in enumerate(program.splitlines(), 1) if "# typo" in line}
 
 
-def by_mypy(program: Path, interpreter: str, folder: Path) -> set[int]:
-    """Numbers of the lines that mypy reports."""
-    command = [sys.executable, "-m", "mypy", "--python-executable", interpreter]
+def by_mypy(mypy: str, program: Path, interpreter: str, folder: Path) -> set[int]:
+    """Numbers of the lines that mypy reports. The interpreter `mypy` runs it."""
+    command = [mypy, "-m", "mypy", "--python-executable", interpreter]
     said = _run(
         [*command, "--cache-dir", str(ROOT / ".mypy_cache" / "typos"), str(program)], folder
     )
@@ -50,10 +51,11 @@ def _run(command: Sequence[str], folder: Path) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8").stdout
 
 
-def main(interpreter: str = sys.executable) -> int:
-    """Print what each checker missed; return the exit status."""
+def main(interpreter: str = sys.executable, mypy: str = sys.executable) -> int:
+    """Print what each checker missed; return the exit status. `mypy` is a Python with mypy."""
     expected = marked(PROGRAM.read_text(encoding="utf-8"))
-    checkers = {"mypy": by_mypy}
+    checkers: dict[str, Callable[[Path, str, Path], set[int]]]
+    checkers = {"mypy": partial(by_mypy, mypy)}
     if shutil.which("pyright"):
         checkers["pyright"] = by_pyright
     status = 0

@@ -32,7 +32,7 @@ from build_support.target import Python, Target, other_machine, python_at, this_
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "wheels"
 DIST = ROOT / "dist"
-LARGEST = 30_000_000
+LARGEST = 25_000_000
 """Bytes of a wheel, with the kernels of every level and all images."""
 
 _LANE = re.compile(r"uhal/_lane\..*\.so")

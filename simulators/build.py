@@ -140,6 +140,8 @@ def _link(library: Path, folders: tuple[str, ...], tools: str) -> Job:
         "-Wl,-z,defs",
         *(SELF_CONTAINED if library.name == COMPILERS else ()),
         *(("-Wl,--allow-multiple-definition",) if "null" in folders else ()),
+        # Lines of sources are three quarters of a driver; a wheel does not have these sources.
+        *(() if library.is_relative_to(BUILD) else ("-Wl,--strip-debug",)),
         f"-Wl,--version-script={exports}",
         "-o",
         OUTPUT,
