@@ -18,7 +18,7 @@ def main() -> None:
             continue
         print(f"{record.name:<5} {record.verdict:<8} {record.reason}")
         if record.next_step:
-            print(f"{'':14} → {record.next_step}")
+            print(f"{'':14} -> {record.next_step}")
         for summary in record.devices:
             describe(Device(summary.ordinal, backend=record.name))
 

@@ -270,7 +270,7 @@ def print_times(layers: Sequence[Layer]) -> None:
 def first_values(matrix: npt.NDArray[Any], most: int = 6) -> str:
     """The first values of the first row, as text."""
     return " ".join(f"{value:9.6f}" for value in matrix[0, :most]) + (
-        " …" if matrix.size > most else ""
+        " ..." if matrix.size > most else ""
     )
 
 

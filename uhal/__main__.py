@@ -10,11 +10,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from io import TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
-from uhal import _new_project, _simulators
+from uhal import _new_project, _simulators, terminal
 from uhal._version import __version__
 from uhal.images import cpu_level
 
@@ -161,9 +160,6 @@ def _run_example(name: str, arguments: Sequence[str]) -> int:
             sys.argv = [str(path), *arguments]
             # A program finds the modules beside it.
             sys.path.insert(0, str(folder))
-            if isinstance(sys.stdout, TextIOWrapper):
-                # A terminal without a character shows its escape.
-                sys.stdout.reconfigure(errors="backslashreplace")
             runpy.run_path(str(path), run_name="__main__")
             return 0
     print(f"{name}.py is missing from this installation of uhal", file=sys.stderr)
@@ -172,6 +168,7 @@ def _run_example(name: str, arguments: Sequence[str]) -> int:
 
 def _run() -> NoReturn:
     """Run as a program; a closed pipe (`| head`) ends it without a traceback."""
+    terminal.accept_every_character()
     try:
         status = main()
         sys.stdout.flush()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from uhal.records import BackendRecord, ErrorText, Launch
+from uhal.terminal import printable
 
 
 class DeviceError(RuntimeError):
@@ -40,7 +41,7 @@ class DeviceError(RuntimeError):
 
     def __str__(self) -> str:
         # KeyError would print a repr and OSError an errno; the message must be the plain text.
-        return str(self.args[0]) if self.args else ""
+        return printable(str(self.args[0])) if self.args else ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # OSError.__reduce__ omits attributes that OSError.__init__ did not set.

@@ -12,6 +12,7 @@ from typing import Any
 from uhal._lane import Event, Stream
 from uhal._refusal import as_int, describe
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.terminal import printable
 
 WARM_UP = 3
 SAMPLES = 15
@@ -41,7 +42,7 @@ class Timing:
 
     def __str__(self) -> str:
         rate = f" · {self.gigabytes_per_second:.1f} GB/s" if self.nbytes else ""
-        return (
+        return printable(
             f"{_readable(self.device_time)} on the device ±{50 * self.spread:.0f} % · "
             f"{_readable(self.host_time)} on the host{rate} "
             f"(median of {self.samples} samples of {self.calls} calls)"

@@ -57,7 +57,7 @@ def test_rotary(table: str, interleaved: bool, device: Device, rng: np.random.Ge
         np.testing.assert_allclose(
             buffer.to_numpy().astype(np.float64).reshape(given.shape), joined, 2e-3, 2e-3
         )
-    with pytest.raises(IndexError, match="rotary: expected positions in 0…19"):
+    with pytest.raises(IndexError, match="rotary: expected positions from 0 to 19"):
         positions.copy_from(np.full(tokens, 20))
         gcus.launch_rotary(query, key, cos_sin, positions, *sizes)
 

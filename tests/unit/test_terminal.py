@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import os
 import subprocess
 import sys
 import zipfile
@@ -69,9 +71,70 @@ def test_every_command_writes_every_name(
     assert written.count("\\x1b[2J") >= 3
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def test_a_character_that_an_encoding_lacks_becomes_simpler() -> None:
+    assert terminal.encodable("0…5 µs × 漢", "ascii") == "0...5 us x \\u6f22"
+    assert terminal.encodable("0…5 µs × 漢", "latin-1") == "0...5 µs × \\u6f22"
+    assert terminal.encodable("0…5 µs × 漢", "utf-8") == "0…5 µs × 漢"
+
+
+PRINTS = """
+import uhal, ubridge
+with uhal.Device("host"):
+    with uhal.profile() as found, uhal.annotate("漢"):
+        x = ubridge.full((2,), 1.0, "f32")
+    for shown in (found, uhal.bench(lambda: x + x, seconds=0.01)):
+        assert not str(shown).isascii() or "utf" not in sys.stdout.encoding
+        print(shown)
+    try:
+        x.buffer.view("漢")
+    except uhal.DeviceError as error:
+        print(error)
+    graph = ubridge.ComputeGraph()
+    graph.add_leaf(x, name="漢")
+    print(graph)
+try:
+    raise uhal.DeviceError("0…5 漢")
+except uhal.DeviceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_program_prints_our_texts(encoding: str) -> None:
+    done = python("-c", f"import sys\n{PRINTS}", PYTHONIOENCODING=f"{encoding}:strict")
+    assert done.returncode == 0, done.stderr
+    assert "0...5 \\u6f22" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["uhal cflags", "uhal sim run", "ubridge.files ls"])
+def test_help_is_shown_by_every_terminal(command: str) -> None:
+    done = python("-m", *command.split(), "--help", PYTHONIOENCODING="ascii", COLUMNS="40")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage:")
+
+
+def test_examples_print_ascii() -> None:
+    for path in (ROOT / "examples").rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        texts = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and id(node) not in texts:
+                assert str(node.value).isascii(), f"{path}:{node.lineno}"
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        encoding="latin-1",
+        timeout=120,
     )
 
 

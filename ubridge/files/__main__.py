@@ -226,4 +226,5 @@ def _metadata(weights: Weights, out: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    terminal.accept_every_character()
     sys.exit(main())

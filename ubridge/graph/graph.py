@@ -22,6 +22,7 @@ from uhal import DeviceBuffer, Stream
 from uhal.device import DeviceLike
 from uhal.errors import ArgumentTypeError
 from uhal.habits import Elsewhere
+from uhal.terminal import printable
 
 _RUN = "Write ubridge.execute_graph(graph), or graph.instantiate(stream).replay()."
 
@@ -63,7 +64,7 @@ class ComputeGraph(ProcessBound, RunnableGraph):
     # -- text and files --------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return text_of(self)
+        return printable(text_of(self))
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language."""

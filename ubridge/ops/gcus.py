@@ -113,7 +113,7 @@ def launch_rotary(
         return
     wanted = positions[:tokens].to_numpy(stream=stream)
     if (wanted < 0).any() or (wanted >= rows).any():
-        raise IndexError(f"rotary: expected positions in 0…{rows - 1}, got {wanted}")
+        raise IndexError(f"rotary: expected positions from 0 to {rows - 1}, got {wanted}")
     memory = {"key": key, "cos_sin": cos_sin, "index_positions": positions, "query": query}
     sizes = {
         "cos_sin_length": rows,
@@ -225,7 +225,7 @@ def launch_paged_attention(
         f"multiple of the kv heads, got {lengths} and {heads} of {kv_heads}",
     )
     if ((wrong < 0) | (wrong >= blocks)).any():
-        raise IndexError(f"paged_attention_v1: expected blocks in 0…{blocks - 1}, got {wrong}")
+        raise IndexError(f"paged_attention_v1: expected blocks from 0 to {blocks - 1}, got {wrong}")
     head_pitch = block_size * head_size
     memory = {
         "query": query,

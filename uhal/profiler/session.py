@@ -13,6 +13,7 @@ from uhal import _lane, environment
 from uhal.errors import ArgumentValueError
 from uhal.images.regular_file import path_of
 from uhal.profiler.results import Results
+from uhal.terminal import printable
 
 Graphs = Literal["nodes", "whole"]
 
@@ -164,7 +165,7 @@ class Profile(Results):
         return report.write_html(self, path_of("export_html, path", path))
 
     def __str__(self) -> str:
-        return self.table()
+        return printable(self.table())
 
     def __repr__(self) -> str:
         if self._records is not None:
