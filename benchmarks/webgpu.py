@@ -5,6 +5,7 @@
 
 It needs an adapter: a GPU, or with `UHAL_WEBGPU_SOFTWARE=1` Mesa's lavapipe, and the wheel `wgpu`.
 All sides use one library, two buffers, equal immediates, and passes and batches of 64 dispatches.
+A pass sets its pipeline and its bind group once.
 Times are processor time of the calling thread, medians of rounds in which all sides take turns.
 The exit status is 1 if a bound is missed.
 """
@@ -181,8 +182,8 @@ def _peer() -> tuple[Run, Run]:
             encoder = device.create_command_encoder()
             compute = encoder.begin_compute_pass()
             compute.set_pipeline(pipeline)
+            compute.set_bind_group(0, group)
             for _ in range(BATCH):
-                compute.set_bind_group(0, group)
                 compute.set_immediates(0, words, 0, BYTES)
                 compute.dispatch_workgroups(1, 1, 1)
             compute.end()

@@ -148,8 +148,8 @@ void launch_loop(const void *words, uint32_t bytes, int batches) {
         WGPUCommandEncoder encoder = p_wgpuDeviceCreateCommandEncoder(device, NULL);
         WGPUComputePassEncoder pass = p_wgpuCommandEncoderBeginComputePass(encoder, NULL);
         p_wgpuComputePassEncoderSetPipeline(pass, pipeline);
+        p_wgpuComputePassEncoderSetBindGroup(pass, 0, group, 0, NULL);
         for (int k = 0; k < BATCH; ++k) {
-            p_wgpuComputePassEncoderSetBindGroup(pass, 0, group, 0, NULL);
             p_wgpuComputePassEncoderSetImmediates(pass, 0, words, bytes);
             p_wgpuComputePassEncoderDispatchWorkgroups(pass, 1, 1, 1);
         }

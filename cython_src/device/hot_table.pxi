@@ -15,7 +15,8 @@ cdef class HotTable:
 
     # Never freed: the last object of a backend may be torn down after the table's Python object.
     cdef uhal_hot_table *table
-    cdef bint runs_python   # a slot is a Python function, and other threads run while it does
+    cdef readonly bint runs_python
+    """Whether a launch, a copy or a wait may call a Python function, so that other threads run."""
     cdef readonly dict slots
     """Maps a slot's name to its address; 0 for a missing function."""
     cdef readonly dict names
@@ -51,13 +52,17 @@ cdef class HotTable:
         for index, code in enumerate(sticky):
             table.sticky[index] = code
         self.table = table
-        self.runs_python = not python_slots.isdisjoint(slots.values())
+        self.runs_python = any(
+            slots.get(name) in python_slots for name in known if name not in SLOTS_OF_MODULES
+        )
         self.slots = {name: slots.get(name) or 0 for name in known}
         self.names = dict(names or {})
 
 
 # Addresses through which C calls Python functions.
 cdef set python_slots = set()
+# No launch, copy or wait calls these slots, so Python functions in them cost no launch a hold.
+cdef frozenset SLOTS_OF_MODULES = frozenset(("get_function", "module_unload"))
 
 
 def note_python_slots(addresses):

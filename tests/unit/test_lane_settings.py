@@ -82,6 +82,14 @@ def test_what_is_closed_while_a_slot_in_python_launches_goes_afterwards(
         assert not used and live() == before
 
 
+@pytest.mark.parametrize("slot", ["launch", "copy_h2d", "stream_query", "get_function"])
+def test_python_functions_of_modules_do_not_slow_launches(slot: str) -> None:
+    """A launch holds its objects only if Python code may run meanwhile."""
+    slots = PythonSlots({slot: lambda *values: 0}, out_of_memory=OUT_OF_MEMORY)
+    table = CountingDriver(instead=slots.addresses).hot_table
+    assert table.runs_python == (slot != "get_function")
+
+
 @pytest.mark.bench(UHAL_POOL="direct")
 def test_a_free_that_fails_loses_no_other_buffer(bench: Bench) -> None:
     busy = bench.busy_stream()

@@ -177,10 +177,23 @@ static int make_function(uhal_wg_device *device, const uhalWgKernelInfo *info,
     return 0;
 }
 
+/* A launch sets no other bindings than those of arguments. */
+static int check_bindings(const uhalWgKernelInfo *info) {
+    uint64_t bound = 0;
+    for (uint32_t i = 0; i < info->argument_count; ++i)
+        if (info->arguments[i].binding < info->binding_count)
+            bound |= (uint64_t)1 << info->arguments[i].binding;
+    return bound == ((uint64_t)1 << info->binding_count) - 1
+               ? 0
+               : uhal_wg_error(UHAL_WG_INVALID_VALUE, "a binding has no argument");
+}
+
 uhalWgResult uhalWgKernelCreate(void **handle, const uhalWgKernelInfo *info) {
     uhal_wg_device *device = info->context;
     uhal_wg_function *made;
     int status = uhal_wg_check_lost(device);
+    if (status == 0 && info->binding_count <= UHAL_WG_MOST_BINDINGS)
+        status = check_bindings(info);
     if (status == 0)
         status = make_function(device, info, &made);
     if (status != 0)
@@ -222,9 +235,7 @@ static void set_uniform(uhal_wg_function *function, WGPUComputePassEncoder pass,
 int uhal_wg_dispatch(uhal_wg_function *function, uhal_wg_stream *stream, uhal_wg_launch *launch) {
     uhal_wg_device *device = function->device;
     pipeline *chosen = NULL;
-    int status = uhal_wg_check_lost(device);
-    if (status == 0)
-        status = pipeline_for(function, launch, &chosen);
+    int status = pipeline_for(function, launch, &chosen);
     if (status != 0)
         return status;
     const WGPUBindGroup bound = uhal_wg_group_with(&function->groups, launch->bindings);
@@ -257,8 +268,9 @@ int uhal_wg_dispatch(uhal_wg_function *function, uhal_wg_stream *stream, uhal_wg
         }
         uhal_wg.wgpu.wgpuComputePassEncoderDispatchWorkgroups(pass, rest < most ? rest : most,
                                                               launch->grid[1], launch->grid[2]);
-        for (uint32_t i = 0; i < function->groups.binding_count; ++i)
-            uhal_wg_use_mirror(launch->bindings[i].buffer);
+        if (device->mirrors != NULL)
+            for (uint32_t i = 0; i < function->groups.binding_count; ++i)
+                uhal_wg_use_mirror(launch->bindings[i].buffer);
         status = uhal_wg_command(stream);
         if (status != 0)
             return status;
@@ -266,35 +278,38 @@ int uhal_wg_dispatch(uhal_wg_function *function, uhal_wg_stream *stream, uhal_wg
     return 0;
 }
 
+static int beyond_binding(const uhal_wg_device *device, uint64_t bytes) {
+    return uhal_wg_error(UHAL_WG_BEYOND_BINDING,
+                         "expected at most %llu bytes from a pointer to the end of its memory "
+                         "(maxStorageBufferBindingSize), got %llu",
+                         (unsigned long long)device->info.max_binding_bytes,
+                         (unsigned long long)bytes);
+}
+
 /* A pointer is an offset in a buffer that is bound. */
-static int set_pointer(uhal_wg_function *function, const uhalWgArgument *argument, uint64_t address,
-                       uhal_wg_launch *launch) {
+static inline int set_pointer(uhal_wg_function *function, const uhalWgArgument *argument,
+                              uint64_t address, uhal_wg_launch *launch) {
     uhal_wg_device *device = function->device;
-    if (argument->binding == NOWHERE && argument->word == NOWHERE)
-        return 0;
     uhal_wg_buffer *buffer = uhal_wg_buffer_at(address);
     uint64_t offset = address & (((uint64_t)1 << UHAL_WG_OFFSET_BITS) - 1);
     uint32_t tag = argument->tag;
     uhal_wg_binding bound = {buffer, 0};
+    if (argument->binding == NOWHERE && argument->word == NOWHERE)
+        return 0;
     if (buffer == NULL) {
         if (address != 0)
             return uhal_wg_error(UHAL_WG_INVALID_VALUE, "no memory of the device has the address");
         tag = 0;
-        offset = 0;
         bound.buffer = device->nothing;
-    } else {
+    } else if (buffer->bytes > device->info.max_binding_bytes) {
         bound.offset = uhal_wg_window(device, buffer, &offset);
         if (buffer->bytes - bound.offset > device->info.max_binding_bytes)
-            return uhal_wg_error(UHAL_WG_BEYOND_BINDING,
-                                 "expected at most %llu bytes from a pointer to the end of its "
-                                 "memory (maxStorageBufferBindingSize), got %llu",
-                                 (unsigned long long)device->info.max_binding_bytes,
-                                 (unsigned long long)(buffer->bytes - bound.offset));
-        if (buffer->mirror != NULL) {
-            const int status = uhal_wg_renew_mirror(buffer->mirror);
-            if (status != 0)
-                return status;
-        }
+            return beyond_binding(device, buffer->bytes - bound.offset);
+    }
+    if (bound.buffer->mirror != NULL) {
+        const int status = uhal_wg_renew_mirror(bound.buffer->mirror);
+        if (status != 0)
+            return status;
     }
     if (argument->word != NOWHERE) {
         launch->words[argument->word] = (uint32_t)offset;
@@ -305,27 +320,31 @@ static int set_pointer(uhal_wg_function *function, const uhalWgArgument *argumen
     return 0;
 }
 
+/* Sizes of most values compile to a move: a call of memcpy would cost more. */
+static inline void set_value(uint32_t *words, const void *value, uint32_t bytes) {
+    if (bytes == 4)
+        memcpy(words, value, 4);
+    else if (bytes == 8)
+        memcpy(words, value, 8);
+    else
+        memcpy(words, value, bytes);
+}
+
 static int set_arguments(uhal_wg_function *function, uhal_wg_launch *launch, void **parameters) {
-    for (uint32_t i = 0; i < function->argument_count; ++i) {
-        const uhalWgArgument *argument = &function->arguments[i];
+    const uhalWgArgument *const end = function->arguments + function->argument_count;
+    for (const uhalWgArgument *argument = function->arguments; argument != end; ++argument) {
         uint64_t address = argument->address;
-        int status = 0;
-        switch (argument->kind) {
-        case UHAL_WG_ARGUMENT_VALUE:
+        if (argument->kind == UHAL_WG_ARGUMENT_VALUE) {
             if (argument->word != NOWHERE)
-                memcpy(&launch->words[argument->word], *parameters, argument->size);
+                set_value(&launch->words[argument->word], *parameters, argument->size);
             parameters += 1;
             continue;
-        case UHAL_WG_ARGUMENT_POINTER:
-            memcpy(&address, *parameters++, sizeof address);
-            break;
-        case UHAL_WG_ARGUMENT_INDIRECT:
-            memcpy(&address, (const void *)(uintptr_t)argument->address, sizeof address);
-            break;
-        case UHAL_WG_ARGUMENT_FIXED:
-            break;
         }
-        status = set_pointer(function, argument, address, launch);
+        if (argument->kind == UHAL_WG_ARGUMENT_POINTER)
+            memcpy(&address, *parameters++, sizeof address);
+        else if (argument->kind == UHAL_WG_ARGUMENT_INDIRECT)
+            memcpy(&address, (const void *)(uintptr_t)argument->address, sizeof address);
+        const int status = set_pointer(function, argument, address, launch);
         if (status != 0)
             return status;
     }
@@ -340,7 +359,6 @@ uhalWgResult uhalWgLaunchKernel(void *handle, unsigned int grid_x, unsigned int 
     uhal_wg_function *function = handle;
     uhal_wg_launch launch;
     memset(launch.words, 0, (size_t)function->words * sizeof *launch.words);
-    memset(launch.bindings, 0, function->groups.binding_count * sizeof *launch.bindings);
     memcpy(launch.grid, (uint32_t[]){grid_x, grid_y, grid_z}, sizeof launch.grid);
     memcpy(launch.block, (uint32_t[]){block_x, block_y, block_z}, sizeof launch.block);
     launch.shared_bytes = shared_bytes;

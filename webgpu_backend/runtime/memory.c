@@ -7,24 +7,14 @@
 
 /* -- numbers ----------------------------------------------------------------------------------- */
 
-enum { CHUNK = 1024, MOST_CHUNKS = 1 << 14 };
-
 static pthread_mutex_t numbers_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(uhal_wg_buffer *) chunks[MOST_CHUNKS];
+_Atomic(uhal_wg_buffer *) uhal_wg_chunks[UHAL_WG_MOST_CHUNKS];
 static uint32_t numbers_used = 1; /* 0 stands for null */
 static uint32_t first_free;
 
 static uhal_wg_buffer *buffer_of(uint32_t number) {
-    uhal_wg_buffer *chunk = atomic_load(&chunks[number / CHUNK]);
-    return chunk == NULL ? NULL : &chunk[number % CHUNK];
-}
-
-uhal_wg_buffer *uhal_wg_buffer_at(uint64_t address) {
-    const uint64_t number = address >> UHAL_WG_OFFSET_BITS;
-    if (number == 0 || number >= (uint64_t)CHUNK * MOST_CHUNKS)
-        return NULL;
-    uhal_wg_buffer *found = buffer_of((uint32_t)number);
-    return found == NULL || found->device == NULL ? NULL : found;
+    uhal_wg_buffer *chunk = atomic_load(&uhal_wg_chunks[number / UHAL_WG_CHUNK]);
+    return chunk == NULL ? NULL : &chunk[number % UHAL_WG_CHUNK];
 }
 
 static uhal_wg_buffer *take_number(void) {
@@ -33,10 +23,11 @@ static uhal_wg_buffer *take_number(void) {
     if (first_free != 0) {
         taken = buffer_of(first_free);
         first_free = taken->next_free;
-    } else if (numbers_used < (uint32_t)CHUNK * MOST_CHUNKS) {
+    } else if (numbers_used < (uint32_t)UHAL_WG_CHUNK * UHAL_WG_MOST_CHUNKS) {
         const uint32_t number = numbers_used;
         if (buffer_of(number) == NULL)
-            atomic_store(&chunks[number / CHUNK], calloc(CHUNK, sizeof *taken));
+            atomic_store(&uhal_wg_chunks[number / UHAL_WG_CHUNK],
+                         calloc(UHAL_WG_CHUNK, sizeof *taken));
         taken = buffer_of(number);
         if (taken != NULL) {
             taken->number = number;

@@ -22,8 +22,21 @@ typedef struct uhal_wg_staging {
     uint64_t bytes;
 } uhal_wg_staging;
 
-/* The buffer that holds an address, null for none. */
-uhal_wg_buffer *uhal_wg_buffer_at(uint64_t address);
+enum { UHAL_WG_CHUNK = 1024, UHAL_WG_MOST_CHUNKS = 1 << 14 };
+/* All buffers by their numbers; memory of a chunk is never freed. */
+extern _Atomic(uhal_wg_buffer *) uhal_wg_chunks[UHAL_WG_MOST_CHUNKS];
+
+/* The buffer that holds an address, null for none. Inline, because launches call it. */
+static inline uhal_wg_buffer *uhal_wg_buffer_at(uint64_t address) {
+    const uint64_t number = address >> UHAL_WG_OFFSET_BITS;
+    if (number == 0 || number >= (uint64_t)UHAL_WG_CHUNK * UHAL_WG_MOST_CHUNKS)
+        return NULL;
+    uhal_wg_buffer *chunk = atomic_load(&uhal_wg_chunks[number / UHAL_WG_CHUNK]);
+    if (chunk == NULL)
+        return NULL;
+    uhal_wg_buffer *found = &chunk[number % UHAL_WG_CHUNK];
+    return found->device == NULL ? NULL : found;
+}
 
 /* Allocate a buffer with a number, and get its address; release a buffer. */
 int uhal_wg_allocate(uhal_wg_device *device, size_t bytes, uint64_t *address);
