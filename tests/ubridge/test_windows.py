@@ -293,13 +293,12 @@ def test_products_into_views(op_row: OpRow, device: Device, rng: np.random.Gener
     assert square.tolist() == [[4] * 4] * 4
 
 
-# Use 23 rows, more than the best number of blocks on a CPU.
-@pytest.mark.parametrize("queries", [5, 23])
+# Use 23 rows, more than the best number of blocks on a CPU. Blocks share a single query's 300 keys.
+@pytest.mark.parametrize(("queries", "keys"), [(5, 9), (23, 27), (1, 300)])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention(
-    causal: bool, queries: int, op_row: OpRow, device: Device, rng: np.random.Generator
+    causal: bool, queries: int, keys: int, op_row: OpRow, device: Device, rng: np.random.Generator
 ) -> None:
-    keys = queries + 4
     for dtype in dtypes_of(op_row, "attention"):
         q = drawn(rng, device, dtype, (2, 6, queries, 8))
         k, v = (drawn(rng, device, dtype, (2, 3, keys, 8)) for _ in range(2))
@@ -313,13 +312,15 @@ def test_attention(
         if mask is not None:
             scores = scores + mask.array.astype(np.float64)
         if causal:
-            scores = np.where(np.arange(keys) <= np.arange(queries)[:, None] + 4, scores, -np.inf)
+            seen = np.arange(queries)[:, None] + keys - queries
+            scores = np.where(np.arange(keys) <= seen, scores, -np.inf)
         expected = OPS["softmax"].reference(scores) @ values  # type: ignore[misc]
-        # Scores are sums in the wider type; a weight's relative error is its score's error.
+        # Scores are sums in the wider type; a weight's relative error is its score's error. A sum
+        # over the keys has at most half a step's error for each, and there are two such sums.
         inner = STEP["f64" if dtype == "f64" else "f32"]
         sizes = np.abs(wide[0]) @ np.abs(every_key).swapaxes(-1, -2) / np.sqrt(8)
         slip = inner * (12 * sizes + (0 if mask is None else np.abs(mask.array.astype(np.float64))))
-        bound = (2 * slip.max() + 20 * inner + STEP[dtype]) * np.abs(values).max()
+        bound = (2 * slip.max() + (20 + keys) * inner + STEP[dtype]) * np.abs(values).max()
         assert np.abs(got.astype(np.float64) - expected).max() <= bound, dtype
 
 

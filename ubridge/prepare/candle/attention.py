@@ -33,6 +33,7 @@ from uhal.dtypes import f32, f64
 _APPEND_8 = KernelDef("pages", BY_IDS, strided)
 _ATTENTION_8 = KernelDef("pages", BY_IDS, block_per_part)
 _MERGE_PAGED = KernelDef("pages", "sdpa_paged_merge_{dtype}", wide_block_per_row)
+_CACHED = KernelDef("attention", "sdpa_cached_{dtype}", block_per_part)
 _MERGE = KernelDef("attention", "sdpa_merge_{dtype}", wide_block_per_row)
 PACKED_ATTENTION = "attention_packed"
 PACKED_ROWS = 64
@@ -43,7 +44,7 @@ number."""
 SPLIT = 256
 """Keys of a cache per block when a launch has a single token; keys of a run of pages."""
 _FILLING = 4
-"""With this many blocks per processor, attention over pages does not split a token's keys."""
+"""With this many blocks per processor, attention does not split a query's keys."""
 TENSOR_ATTENTION = "attention_tensor"
 TILED_ATTENTION = "attention_tiles"
 """For f32: no tensor core computes f32 products exactly enough."""
@@ -88,14 +89,15 @@ def _attention(question: Question, steps: Steps) -> None:
         return
     sizes = (batch, heads, kv_heads, queries, keys, width)
     tiles = _module_of_tiles(question, sizes, steps)
+    # A single query sees all keys, as in a full cache.
+    last = Elements("i64", max(keys - 1, 0).to_bytes(8, "little")) if queries == 1 else None
     if tiles:
         _attention_in_tiles(
             steps,
             tiles,
             sizes,
             heads_first=True,
-            # A single query sees all keys, as in a full cache.
-            last=Elements("i64", max(keys - 1, 0).to_bytes(8, "little")) if queries == 1 else None,
+            last=last,
             mask=masks[0] if masks else None,
             mask_batch=mask_batch,
             mask_head=mask_head,
@@ -105,6 +107,21 @@ def _attention(question: Question, steps: Steps) -> None:
             scale=steps.number(),
             cap=0.0,
             causal=question.attribute("causal"),
+        )
+        return
+    limits, splits = steps.limits, -(-keys // SPLIT)
+    is_shared = batch * heads < _FILLING * limits.processors and 1 < splits <= limits.max_grid[1]
+    if is_shared and last is not None and not masks:
+        # Blocks share a query's keys, with the same bits. A cache has no texts beside each other,
+        # so the heads of all are heads of one.
+        _attention_over_cache(
+            steps,
+            (1, batch * heads, batch * kv_heads, keys, width),
+            last,
+            bias=None,
+            window=0,
+            scale=steps.number(),
+            cap=0.0,
         )
         return
     steps.launch(
@@ -212,7 +229,7 @@ def _rope_at(question: Question, steps: Steps) -> None:
 
 def _cached_attention(question: Question, steps: Steps) -> None:
     """Add attention over a cache; parts of `SPLIT` keys for one token, which are then merged."""
-    query, keys, values, position, *biases = steps.operands
+    query, _, _, position, *biases = steps.operands
     tokens, heads, width = question.shape
     kv_heads, capacity, _ = question.layout(1).shape
     # A block takes one head of keys, so all processors need enough heads.
@@ -240,14 +257,42 @@ def _cached_attention(question: Question, steps: Steps) -> None:
             causal=False,
         )
         return
+    _attention_over_cache(
+        steps,
+        (tokens, heads, kv_heads, capacity, width),
+        position,
+        bias=biases[0] if biases else None,
+        window=question.attribute("window"),
+        scale=steps.number(0),
+        cap=steps.number(1),
+    )
+
+
+def _attention_over_cache(
+    steps: Steps,
+    sizes: tuple[int, int, int, int, int],
+    position: Given,
+    /,
+    *,
+    window: int,
+    **given: Given,
+) -> None:
+    """Add a block for each query, or for `SPLIT` keys of a single query; then parts are merged.
+
+    Sizes are queries, heads, heads of keys, capacity and width.
+    """
+    tokens, heads, kv_heads, capacity, width = sizes
+    query, keys, values = steps.operands[:3]
     splits = -(-capacity // SPLIT) if tokens == 1 else 1
     wide = f64 if query.dtype is f64 else f32
     parts = steps.scratch(heads * splits * part_width(width), wide) if splits > 1 else None
-    window, out = question.attribute("window"), steps.result
     steps.launch(
         (tokens * heads, splits),
+        None,
+        None,
+        _CACHED,
         position=position,
-        out=out,
+        out=steps.result,
         parts=parts,
         heads=heads,
         head_dim=width,
@@ -257,10 +302,8 @@ def _cached_attention(question: Question, steps: Steps) -> None:
         q=query,
         k=keys,
         v=values,
-        bias=biases[0] if biases else None,
         kv_heads=kv_heads,
-        scale=steps.number(0),
-        cap=steps.number(1),
+        **given,
     )
     if splits > 1:
         _merge(steps, parts, position, (heads, heads, width, capacity), window, splits)
