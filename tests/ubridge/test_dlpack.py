@@ -96,6 +96,7 @@ def test_numpys_views_come_in(host: Device) -> None:
         np.testing.assert_array_equal(x.to_numpy(), view)
         np.testing.assert_array_equal((x * 2).to_numpy(), view * 2)
     ubridge.from_dlpack(array.T)[0] = 9
+    host.synchronize()
     assert (array[..., 0] == 9).all()
     with pytest.raises(BufferError, match="expected strides of at least 0, got -1 along axis 0"):
         ubridge.from_dlpack(np.arange(5)[::-1])

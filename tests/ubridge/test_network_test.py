@@ -58,7 +58,7 @@ def test_random_networks(
         out = capsys.readouterr().out
         assert f"matrices of {n} x {n}, random (--seed " in out
         found, expected = (
-            np.array(out.partition(who)[2].splitlines()[0].removesuffix("…").split(), np.float64)
+            np.array(out.partition(who)[2].splitlines()[0].rstrip("….").split(), np.float64)
             for who in ("device, f32", "numpy, f64")
         )
         assert 0 < found.size <= 6 and found.shape == expected.shape

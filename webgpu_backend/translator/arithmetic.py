@@ -126,7 +126,11 @@ class Arithmetic(Memory):
                 refuse("a signed modulus")
             left = self.signed(self.value(a, wide), bits)
             right = self.signed(self.value(words[4], wide), bits)
-            text = f"({left} {'/' if opcode == 135 else '%'} {right})"
+            text = f"({left} / {right})"
+            if opcode == 138:
+                # Vulkan's SPIR-V leaves the remainder of negative integers undefined, and naga's
+                # `%` relies on it (gfx-rs/wgpu issue 8191): NVIDIA's differs.
+                text = f"({left} - {left} / {right} * {right})"
             return f"bitcast<u64>{text}" if bits == 64 else self.cut(f"bitcast<u32>{text}", bits)
         if opcode == 196:
             return self.cut(f"({self.value(a, wide)} << {self._shift(words[4], bits)})", bits)
