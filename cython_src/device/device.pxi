@@ -213,8 +213,8 @@ cdef class Device:
     def __eq__(self, other):
         if isinstance(other, str):
             raise _errors.ArgumentTypeError(
-                f"operator ==: expected two Devices, got Device and str {other!r}. Compare "
-                f"device.backend, or compare with uhal.Device({other!r})."
+                f"comparison of devices: expected two Devices, got Device and str {other!r}. "
+                f"Compare device.backend, or compare with uhal.Device({other!r})."
             )
         if not isinstance(other, Device):
             return NotImplemented

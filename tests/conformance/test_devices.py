@@ -59,7 +59,9 @@ def test_devices_are_values(device: Device) -> None:
     assert same == device
     assert hash(same) == hash(device)
     assert pickle.loads(pickle.dumps(device)) == device
-    assert device != "device"
+    assert device != device.ordinal
+    with pytest.raises(ArgumentTypeError, match=r"Compare device\.backend"):
+        assert device != device.backend
     assert repr(device) == f"Device({device.ordinal}, {device.backend!r})"
 
 
