@@ -216,9 +216,11 @@ if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 
     def __getattr__(name: str) -> NoReturn:
         """Refuse a missing name; for another target, say how to compile for it."""
-        advice = OF_COMPILE.get(name)
         message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(f"{message}. {advice}" if advice else message, name=name)
+        if not name.startswith("_"):
+            names = ", ".join(__all__)
+            message = f"{message}. {OF_COMPILE.get(name, f'It has {names}.')}"
+        raise AttributeError(message, name=name)
 
 
 refuse_call(__name__, "Write uhal.compile.host(source), uhal.compile.cuda or uhal.compile.hip.")

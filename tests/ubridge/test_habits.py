@@ -166,6 +166,7 @@ ub.files.load(zipped)
 ub.stack([x, ub.zeros(3)])
 uhal.compile.host("kernel.cu")
 uhal.compile.opencl("source")
+uhal.compile.gpu("source")
 uhal.compile("source")
 uhal.device("cuda")
 uhal.Kernel
@@ -187,6 +188,7 @@ x.buffer != 0
 x.buffer in [pinned, x.buffer]
 pinned == HostBuffer(3, "f32")
 uhal.Device() == "cuda"
+x == x.buffer
 relu.signature == "f32* data"
 uhal.Signature.parse(5)
 ub.DeviceTensor(x.buffer, (3, 2))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from uhal import DType, as_dtype
+from uhal import DeviceBuffer, DType, as_dtype
 from uhal.dtypes import bool_, f64, i64, u8
 from uhal.errors import ArgumentRangeError, ArgumentTypeError
 
@@ -46,8 +46,11 @@ def with_number(name: str, dtype: DType, number: Any) -> DType:
         return i64 if dtype is bool_ else dtype
     if isinstance(number, float):
         return dtype if dtype.kind == "float" else f64
-    is_array = isinstance(number, (np.ndarray, list, tuple))
-    advice = "; ubridge.asarray(array) makes one" if is_array else ""
+    advice = ""
+    if isinstance(number, (np.ndarray, list, tuple)):
+        advice = "; ubridge.asarray(array) makes one"
+    elif isinstance(number, DeviceBuffer):
+        advice = "; ubridge.DeviceTensor(buffer) makes one over its memory"
     raise ArgumentTypeError(
         f"{name}: unsupported operand type {type(number).__name__!r}; expected a DeviceTensor or "
         f"a number{advice}"

@@ -206,8 +206,9 @@ def require_one_text(what: str, tokens: Iterable[Any]) -> list[Any]:
     The caller checks that each token is in the vocabulary.
     """
     if isinstance(tokens, (str, bytes, Mapping)) or not isinstance(tokens, Iterable):
+        advice = ". Write tokenizer.encode(text)" if isinstance(tokens, str) else ""
         raise ArgumentTypeError(
-            f"{what}: expected the tokens of a text, got {type(tokens).__name__}"
+            f"{what}: expected the tokens of a text, got {type(tokens).__name__}{advice}"
         )
     found = list(tokens)
     for one in found:
