@@ -4,6 +4,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
 #include <fstream>
 #include <sstream>
 
@@ -85,6 +86,19 @@ template <class Visit> void ControlGroups::each(const char *controller, const Vi
             }
         }
     };
+    // Version 1 mounts a controller under its name or with others, as `cpu,cpuacct`.
+    const auto walk_each = [&](const std::string &path) {
+        DIR *const folder = opendir(mounts.c_str());
+        if (folder == nullptr) {
+            return;
+        }
+        while (const dirent *const entry = readdir(folder)) {
+            if (lists(entry->d_name, controller)) {
+                walk(mounts + '/' + entry->d_name, path);
+            }
+        }
+        closedir(folder);
+    };
     std::ifstream groups(root_ + "/proc/self/cgroup");
     std::string number;
     std::string controllers;
@@ -97,13 +111,13 @@ template <class Visit> void ControlGroups::each(const char *controller, const Vi
             walk(mounts + "/unified", path);
             any = true;
         } else if (lists(controllers, controller)) {
-            walk(mounts + '/' + controller, path);
+            walk_each(path);
             any = true;
         }
     }
     if (!any) { // without /proc the outermost groups can still be read
         walk(mounts, "");
-        walk(mounts + '/' + controller, "");
+        walk_each("");
     }
 }
 

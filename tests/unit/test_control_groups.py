@@ -80,7 +80,7 @@ def memory(version: int, folder: str, limit: int | None, used: int) -> dict[str,
     return {f"{folder}/memory.usage_in_bytes": f"{used}", f"{folder}/memory.limit_in_bytes": text}
 
 
-@pytest.mark.parametrize("kind", ["version 2", "version 1", "both versions"])
+@pytest.mark.parametrize("kind", ["version 2", "version 1", "version 1 together", "both versions"])
 def test_the_strictest_group_of_the_path_counts(
     kind: str, limits: Limits, tmp_path: Path, rng: np.random.Generator
 ) -> None:
@@ -88,12 +88,14 @@ def test_the_strictest_group_of_the_path_counts(
     mounts = {
         "version 2": ("sys/fs/cgroup", "sys/fs/cgroup"),
         "version 1": ("sys/fs/cgroup/cpu", "sys/fs/cgroup/memory"),
+        "version 1 together": ("sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/memory"),
         "both versions": ("sys/fs/cgroup/cpu", "sys/fs/cgroup/memory"),
     }[kind]
     names = ["", "/outer", "/outer/middle", "/outer/middle/inner"]
     lines = {
         "version 2": "0::/outer/middle/inner",
         "version 1": "4:cpu,cpuacct:/outer/middle/inner\n3:memory:/outer/middle/inner",
+        "version 1 together": "4:cpuacct,cpu:/outer/middle/inner\n3:memory:/outer/middle/inner",
         "both versions": "4:cpu,cpuacct:/outer/middle/inner\n3:memory:/outer/middle/inner\n0::/x",
     }[kind]
     for strictest in range(len(names)):
