@@ -10,6 +10,9 @@
 
 #include "attention_parts.h"
 #include "number.h"
+#if defined(__CUDACC__)
+#include "element_vectors.h"
+#endif
 
 #include <math.h>
 
@@ -28,8 +31,21 @@ template <class C> constexpr u32 UNROLLED = sizeof(C) > 4 ? 2 : 4;
 
 template <class C, class T> DEVICE_FUNCTION C dot(u32 count, const C *a, const T *b) {
     C sum = 0;
+    u32 i = 0;
+#if defined(__CUDACC__)
+    // Lanes have a row each, so that a vector is one request instead of several.
+    constexpr u32 EACH = 16 / sizeof(T) < 8 ? 16 / sizeof(T) : 8;
+    if (misalignment<EACH>(b) == 0) {
 #pragma unroll UNROLLED<C>
-    for (u32 i = 0; i < count; ++i)
+        for (; i + EACH <= count; i += EACH) {
+            const vec<T, EACH> values = load_vector<EACH>(b + i);
+            for (u32 n = 0; n < EACH; ++n)
+                sum += a[i + n] * widen(values[n]);
+        }
+    }
+#endif
+#pragma unroll UNROLLED<C>
+    for (; i < count; ++i)
         sum += a[i] * widen(b[i]);
     return sum;
 }
