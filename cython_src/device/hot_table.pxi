@@ -16,7 +16,7 @@ cdef class HotTable:
     # Never freed: the last object of a backend may be torn down after the table's Python object.
     cdef uhal_hot_table *table
     cdef readonly bint runs_python
-    """Whether a launch, a copy or a wait may call a Python function, so that other threads run."""
+    """Whether a launch, copy or wait may call a Python function."""
     cdef readonly dict slots
     """Maps a slot's name to its address; 0 for a missing function."""
     cdef readonly dict names

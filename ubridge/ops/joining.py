@@ -38,8 +38,8 @@ def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Parts:
     found: list[tuple[Question, int, Value]] = []
     for one, part in zip(converted, parts, strict=True):
         if part is not None:
-            question, start, is_read_in_place = part
-            found.append((question, start, one if is_read_in_place else contiguous(one)))
+            question, start, has_lines = part
+            found.append((question, start, one if has_lines else contiguous(one)))
     return Parts(tuple(found), Layout.contiguous(shape), dtype, first)
 
 
