@@ -48,7 +48,8 @@ def nearest(path: str, line: int, root: Path) -> list[str]:
 def nearest_of(path: str, line: int, root: Path, patterns: Sequence[str]) -> list[str]:
     """Return the test files with most words of a compiled source, of those that patterns name.
 
-    A word weighs less if many of these files have it, and more near the line.
+    A word weighs less if many of these files have it, and more near the line. Files that the first
+    pattern names weigh more.
     """
     named = {
         test: words
@@ -64,6 +65,7 @@ def nearest_of(path: str, line: int, root: Path, patterns: Sequence[str]) -> lis
     weights = {
         test: sum(own[word] / rarity[word] for word in found & own.keys())
         * (ABOUT_THE_LINE if stem in Path(test).stem else 1)
+        * (ABOUT_THE_LINE if fnmatch(test, f"tests/{patterns[0]}.py") else 1)
         + 1 / len(named)
         for test, found in named.items()
     }

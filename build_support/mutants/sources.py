@@ -27,7 +27,12 @@ FOLDERS: dict[str, tuple[str, ...]] = {
         "conformance/test_wait*",
     ),
     "host_backend/runtime": ("host_runtime/*", "unit/test_host_*", "unit/test_control_groups"),
-    "rocm_backend/runtime": ("simulated/test_rocm*", "rocr/*", "unit/test_aql"),
+    "rocm_backend/runtime": (
+        "simulated/test_rocm_backend",
+        "simulated/test_rocm*",
+        "rocr/*",
+        "unit/test_aql",
+    ),
     "opencl_backend/runtime": ("opencl/*",),
     "webgpu_backend/runtime": ("webgpu/*",),
     "cuda_backend": ("unit/test_lane_launch_ex", "unit/test_cuda*", "simulated/test_cuda*"),

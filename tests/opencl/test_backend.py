@@ -292,6 +292,7 @@ kernel void turn(global uint *y, local uint *scratch, uint n) {
     y[t] = scratch[n - 1 - t];
 }
 kernel void sums(float4 v, global float *y) { y[0] = v.x + v.y + v.z + v.w; }
+kernel void widths(char2 a, short3 b, int8 c, long16 d, global uint2 *e, constant float3 *f) {}
 kernel void takes(pair p, global float *y) { y[0] = p.a + p.b; }
 kernel void looks(read_only image2d_t picture, global float *y) { y[0] = 0; }
 """
@@ -300,10 +301,14 @@ kernel void looks(read_only image2d_t picture, global float *y) { y[0] = 0; }
 def test_opencl_c_is_compiled_by_the_driver(device: Device, rng: np.random.Generator) -> None:
     image = opencl_compile.opencl_c(OPENCL_C, "-DSHIFT=0.5f")
     with Module.from_bytes(image) as module:
-        assert set(module.kernels) == {"scale", "turn", "sums", "takes", "looks"}
+        assert set(module.kernels) == {"scale", "turn", "sums", "widths", "takes", "looks"}
         scale = module.get_function("scale")
         assert scale.signature is not None
         assert scale.signature.declaration == "u64 n, f32 by, const f32* x, f32* y"
+        widths = module.get_function("widths").signature
+        assert widths is not None and widths.declaration == (
+            "bytes[2] a, bytes[8] b, bytes[32] c, bytes[128] d, ptr e, const ptr f"
+        )
         values = rng.standard_normal(1000).astype("f4")
         x, y = DeviceBuffer.from_numpy(values), DeviceBuffer.zeros(1000, "f32")
         scale[7, 64](1000, 3.0, x, y)

@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.sampling import rounds
 from ubridge.prepare.gcu.gemm_tuner import (
     ACCUMULATOR_BYTES,
@@ -47,6 +49,24 @@ def test_every_vector_of_ubridge() -> None:
 def test_the_default_product() -> None:
     default = AtenGemmInfo(DataType.F32, DataType.F32, 1, 1, 4096, 4096)
     assert tune(default) == AtenGemmTune(32, 960, 64, Multicore.RHS)
+
+
+@pytest.mark.parametrize(
+    ("batch", "m", "n", "axis"),
+    [
+        (1, 32, 128, Multicore.RHS),
+        (1, 33, 128, Multicore.LHS),  # a part of a tile is a tile
+        (1, 64, 129, Multicore.RHS),
+        (1, 65, 129, Multicore.LHS),
+        (2, 33, 128, Multicore.BATCH),
+        (2, 65, 128, Multicore.LHS),
+        (2, 33, 129, Multicore.RHS),
+    ],
+)
+def test_processors_divide_the_axis_of_most_tiles(
+    batch: int, m: int, n: int, axis: Multicore
+) -> None:
+    assert tune(AtenGemmInfo(DataType.F32, DataType.F32, batch, m, 64, n)).multicore is axis
 
 
 def test_the_cache_tells_weights_apart() -> None:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -340,3 +340,13 @@ def test_the_nearest_cpu_is_the_host(
     assert (host, chosen.kernarg.handle, chosen.pinned.handle) == (expected,) * 3
     with pytest.raises(NotSupportedError, match="lists no CPU agent"):
         _agents.host_and_pools(LIBRARY, gpu, ())
+
+
+def test_limits_of_a_launch_are_told_axis_by_axis() -> None:
+    def tell(agent: Any, attribute: int, value: Any) -> None:
+        assert (agent.handle, attribute) == (5, header().constants["HSA_AGENT_INFO_GRID_MAX_DIM"])
+        value._obj[:] = (2**31 - 1, 65535, 4095)
+
+    library = cast(Library, SimpleNamespace(header=header(), hsa_agent_get_info=tell))
+    found = _agents.extents(library, 5, "HSA_AGENT_INFO_GRID_MAX_DIM", ctypes.c_uint32)
+    assert found == (2**31 - 1, 65535, 4095)
