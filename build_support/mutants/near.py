@@ -11,6 +11,8 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
+from build_support.changed import EVERYTHING, reached
+
 FILES = 6
 SECONDS = 20.0
 """Longest time of a chosen test file in the last whole run; the first file may take longer."""
@@ -86,13 +88,26 @@ def _in_time(weights: Mapping[str, float], root: Path) -> list[str]:
 
 
 def _own_tests(path: str, root: Path) -> list[str]:
-    """Return tests of a module's folder or package, and of its name."""
+    """Return tests of a module's folder or package, of its name, and the few that it can reach.
+
+    In a folder of tests for a package, a part of the test's name is enough.
+    """
     module = Path(path)
     tests = [Path(test) for test in _texts(root)]
     beside = [test for test in tests if test.parent == "tests" / module.parent]
-    of_package = [test for test in tests if test.stem == f"test_{module.parent.name}"]
-    of_module = [test for test in tests if test.stem == f"test_{module.stem.strip('_')}"]
-    return [test.as_posix() for test in (*(beside or of_package), *of_module)]
+
+    def of(name: str) -> list[Path]:
+        return [
+            test
+            for test in tests
+            if test.stem == f"test_{name}"
+            or (module.parts[0] in test.parts and name in test.stem.split("_"))
+        ]
+
+    of_package, of_module = of(module.parent.name), of(module.stem.strip("_"))
+    reaching = [test for test in reached([path]) if test not in EVERYTHING]
+    few = reaching if len(reaching) <= 2 * FILES else []
+    return [*few, *(test.as_posix() for test in (*(beside or of_package), *of_module))]
 
 
 def _shared_folders(path: str, test: str) -> int:

@@ -97,7 +97,10 @@ def _places(code: str, operator: Any) -> int:
 
 
 class _Run(ast.NodeTransformer):
-    """Removes annotations and imports for types, which are not executed."""
+    """Removes what a program that works does not depend on.
+
+    These are annotations, imports for types, options of dataclasses, and a main program's test.
+    """
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.annotation = None
@@ -114,6 +117,12 @@ class _Run(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> ast.AST:
         if ast.unparse(node.test) == "TYPE_CHECKING":
             return ast.Pass()
+        if "__name__" in ast.unparse(node.test):
+            node.test = ast.Constant(None)
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.decorator_list = []
         return self.generic_visit(node)
 
 

@@ -49,7 +49,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     ),
     "simulators/hsa": ("simulated/test_hsa*", "simulated/test_rocm*"),
     "simulators/images": ("unit/test_simulator_cuda", "simulated/test_*", "unit/test_fatbin"),
-    "simulators/nccl": ("collectives/*",),
+    "simulators/nccl": ("collectives/test_nccl", "collectives/*"),
     "simulators/ptx/executor": ("simulators/ptx/*", "simulated/test_ptx*", "simulated/test_sim*"),
     "simulators/ptx/runtime": ("simulators/ptx/*", "simulated/test_ptx*", "simulated/test_sim*"),
     "simulators/tops": ("simulated/test_tops*", "unit/test_tops*"),

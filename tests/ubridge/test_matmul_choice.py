@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ubridge
+import uhal
 from tests.simulated.process import needs_simulator, run_python
 from ubridge import DeviceExecutor
 from ubridge.core.question import Question
@@ -105,3 +106,19 @@ def test_a_device_without_them() -> None:
     assert told.startswith("tiled: takes any")
     assert "written for compute capability 8.0 or later, and the device has 7.5" in told
     assert int(total) == 32**3
+
+
+def test_only_matrices_at_uneven_distances_are_copied_first(
+    device: Device, rng: np.random.Generator
+) -> None:
+    even = drawn(rng, 3, 2, 32, 32)
+    uneven = drawn(rng, 2, 3, 32, 32).permute(1, 0, 2, 3)
+
+    def kernels(x: ubridge.DeviceTensor, y: ubridge.DeviceTensor) -> int:
+        with uhal.profile() as found:
+            ubridge.matmul(x, y)
+        return len(found.kernels)
+
+    pairs = (even, even), (even[:, 1], even[0, 0]), (even, even[:1, :1]), (even.mT, even)
+    assert [kernels(x, y) for x, y in pairs] == [1] * 4
+    assert [kernels(uneven, even), kernels(even, uneven)] == [2, 2]

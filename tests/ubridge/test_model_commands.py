@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import itertools
 import json
 import re
 import signal
@@ -12,6 +13,7 @@ import sys
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -117,7 +119,11 @@ def test_what_cannot_be_made(tmp_path: Path, host: Device) -> None:
         make_model(tmp_path / "m")
 
 
-def test_generate_writes_the_text_alone(llama: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_generate_writes_the_text_alone(
+    llama: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(perf_counter=itertools.count(0, 0.7).__next__)
+    monkeypatch.setattr("ubridge.models.text.generation.time", clock)
     status = main("generate", [str(llama), "--prompt", "Hello", "-n", "9", "--cpu", "--ignore-end"])
     told = capsys.readouterr()
     assert status == 0
@@ -125,7 +131,8 @@ def test_generate_writes_the_text_alone(llama: Path, capsys: pytest.CaptureFixtu
         expected = Model.load(llama).generate("Hello", max_tokens=9, ignore_end=True).read()
     assert told.out == expected + "\n"
     found = TOLD.search(told.err)
-    assert found and found[1] == "9"
+    assert found and found.groups() == ("9", f"{9 / 7:.2f}")
+    assert "the first answered after 0.700 s" in told.err
     assert re.search(r"^loaded the model in [\d.]{1,8}s$", told.err, re.MULTILINE)
 
 

@@ -90,9 +90,11 @@ def test_conditions_and_values_on_one_line_are_found(
     assert [source[start:end] for start, end in places] == found
 
 
-def test_annotations_and_imports_for_types_are_no_mistakes() -> None:
+def test_what_no_working_program_depends_on_is_no_mistake() -> None:
     plain = "if TYPE_CHECKING:\n    import a\ndef f(x: int | None) -> int:\n    y: int = 1\n"
     other = "if TYPE_CHECKING:\n    import b\ndef f(x: int & None) -> str:\n    y: str = 1\n"
+    plain += "@dataclass(frozen=True)\nclass A: ...\nif __name__ == '__main__':\n    f(2)\n"
+    other += "@dataclass(frozen=False)\nclass A: ...\nif __name__ <= '__main__':\n    f(2)\n"
     assert python._meaning(plain) == python._meaning(other)
     assert python._meaning(plain) != python._meaning(plain.replace("= 1", "= 2"))
 

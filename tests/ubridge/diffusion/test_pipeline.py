@@ -106,6 +106,30 @@ def test_a_picture_is_the_start(model: StableDiffusion, rng: np.random.Generator
     assert differing(*changes) > 0
 
 
+@pytest.mark.parametrize(("strength", "start"), [(0.4, 3), (1.0, 0)])
+def test_a_picture_begins_with_its_share_of_noise(
+    model: StableDiffusion, monkeypatch: pytest.MonkeyPatch, strength: float, start: int
+) -> None:
+    image = np.full((12, 16, 3), 90, np.uint8)
+    begun: list[Any] = []
+
+    def kept(latents: ub.DeviceTensor, *rest: object, **options: object) -> ub.DeviceTensor:
+        begun.append(latents.to_numpy())
+        return latents
+
+    monkeypatch.setattr(model, "denoise", kept)
+    model(PROMPT, image=image, strength=strength, steps=5, seed=3, scheduler="dpm++2m")
+    generators = [ub.Generator(3)]
+    clean = model.encode(image, generators).to_numpy().astype("f8")
+    noise = model._noise(generators, clean.shape[1:]).to_numpy().astype("f8")
+    of_image, of_noise = schedule("dpm++2m", 5).noised[start]
+    parts = clean * of_image, noise * of_noise
+    # three roundings, each of at most the sum of the parts
+    bound = 3 * 2.0**-23 * (abs(parts[0]) + abs(parts[1]))
+    assert (abs(begun[0] - (parts[0] + parts[1])) <= bound).all()
+    assert abs(parts[1]).max() > 0.1
+
+
 def test_steps_behind_the_first_replay_a_plan_without_allocations(
     model: StableDiffusion, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
