@@ -44,6 +44,8 @@ def nearest(path: str, line: int, root: Path) -> list[str]:
         )
         for test, names in named.items()
     }
+    if not any(weights.values()):
+        weights = dict.fromkeys(reached([path]), 1.0)  # no test names anything of the module
     return _in_time(weights, root)
 
 

@@ -114,8 +114,6 @@ class Reader {
             read_target();
         } else if (directive == ".visible" || directive == ".weak" || directive == ".common") {
             visible_ = true;
-        } else if (directive == ".extern") {
-            external_ = true;
         } else if (directive == ".entry") {
             read_entry();
             end_statement();
@@ -139,10 +137,7 @@ class Reader {
         }
     }
 
-    void end_statement() {
-        visible_ = false;
-        external_ = false;
-    }
+    void end_statement() { visible_ = false; }
 
     void read_version() {
         const auto parts = split(std::string(word()), '.');
@@ -328,7 +323,6 @@ class Reader {
     Image &image_;
     size_t at_ = 0;
     bool visible_ = false;
-    bool external_ = false;
     std::map<std::string, uint64_t> shared_;
     std::string problem_;
 };

@@ -106,6 +106,7 @@ def test_what_no_working_program_depends_on_is_no_mistake() -> None:
         ("uhal/images/ptx.py", "tests/unit/test_ptx.py"),
         ("ubridge/models/text/sampler.py", "tests/ubridge/test_token_sampling.py"),
         ("rocm_backend/_backend.py", "tests/unit/test_rocm_backend.py"),
+        ("uhal/project/program.py", "tests/unit/test_new_project.py"),
         ("simulators/ptx/operands.py", "tests/simulators/ptx/test_conversions.py"),
     ],
 )

@@ -25,6 +25,7 @@ from ubridge.models import Model, rwkv5
 from ubridge.models.architecture import Architecture
 from ubridge.models.making import CONFIGS
 from ubridge.models.positions import Rope
+from ubridge.models.sharding import Share
 from ubridge.models.sources import open_source
 from ubridge.models.table import ROWS, architecture_of, spelled_alike
 from uhal import Device
@@ -316,3 +317,26 @@ def test_the_configuration_of_generation_is_named(host: Device, tmp_path: Path) 
             Model.load(folder)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": None}))
     assert Model.load(folder).end_tokens == (2,)
+
+
+@pytest.mark.parametrize("vocabulary", [64, 65, 67])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_shares_of_ranks_cover_a_decoder(ranks: int, vocabulary: int) -> None:
+    changes = {"model_type": "llama", "vocab_size": vocabulary}
+    design, _ = design_of({**CONFIGS["llama"], **changes})
+    unit = design.inner // 8
+    shares = [Share(design, rank, ranks, unit) for rank in range(ranks)]
+    rows = -(-vocabulary // ranks)
+    starts = [min(rank * rows, vocabulary - rows) for rank in range(ranks)]
+    assert [one.vocabulary for one in shares] == [(start, start + rows) for start in starts]
+    # the last rank's rows reach the end, and no row is left out
+    assert shares[-1].vocabulary[1] == vocabulary
+    assert {row for one in shares for row in range(*one.vocabulary)} == set(range(vocabulary))
+    for ranges, whole in (
+        ([one.heads for one in shares], design.heads),
+        ([one.inner for one in shares], design.inner),
+    ):
+        assert [item for one in ranges for item in range(*one)] == list(range(whole))
+    assert all((stop - start) % unit == 0 for start, stop in (one.inner for one in shares))
+    head = shares[-1].cut("head.weight")
+    assert head is not None and head.shape((vocabulary, design.hidden)) == (rows, design.hidden)
