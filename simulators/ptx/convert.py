@@ -12,6 +12,8 @@ from .types import B16, B32, F16, F32, F64, PtxType
 TO_NEAREST_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 FORMATS = {"f16": 0, "bf16": 1, "e4m3": 2, "e5m2": 3, "tf32": 4}
 """Narrow formats, in the numbering of the helper `uptx_narrow`."""
+NAN = "0x7FFFFFFFE0000000"
+"""The f32 NaN 0x7FFFFFFF, in LLVM's spelling as a double."""
 
 
 @instruction("cvt.integers")
@@ -104,6 +106,10 @@ def _in_format(
                 if mode
                 else e.value(f"fptrunc {how} to float")
             )
+        elif source is F16:
+            # An H200 gives the NaN without a sign; the manual leaves it open.
+            is_nan = e.value(f"fcmp uno float {value}, 0.0")
+            value = e.value(f"select i1 {is_nan}, float {NAN}, float {value}")
         return e.from_real(value, F32, flush=i.has("ftz"))
     plain = mode == 0 and source is not F64 and not i.has("satfinite")
     if plain:

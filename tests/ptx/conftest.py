@@ -28,8 +28,6 @@ def driver(request: pytest.FixtureRequest) -> Iterator[None]:
         prepared = row.prepare(request.config.cache.mkdir("kernels"))
         for variable, value in {**row.environment, **prepared}.items():
             patch.setenv(variable, value)
-        # each buffer is an allocation of its own, so the driver sees a read behind its end
-        patch.setenv("UHAL_POOL", "direct")
         yield
 
 
@@ -37,8 +35,11 @@ def driver(request: pytest.FixtureRequest) -> Iterator[None]:
 def cuda(driver: None) -> Iterator[Device]:
     """The CUDA device, current while a test runs."""
     before = _lane.current_context()
-    with Device(0, backend="cuda") as device:
-        yield device
+    with pytest.MonkeyPatch.context() as patch:
+        # each buffer is an allocation of its own, so the driver sees a read behind its end
+        patch.setenv("UHAL_POOL", "direct")
+        with Device(0, backend="cuda") as device:
+            yield device
     _lane.set_default_context(before)
 
 

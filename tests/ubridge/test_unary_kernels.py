@@ -192,6 +192,10 @@ def test_halves_are_the_f32_result_rounded_once(
         beyond = np.abs(in_f32) > 448
         expected[beyond] = np.copysign(448, in_f32[beyond]).astype(expected.dtype)
     same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    # A GPU's fast functions may fall on the other side of the middle between two halves.
+    middle = (got.astype(np.float64) + expected.astype(np.float64)) / 2
+    with np.errstate(all="ignore"):
+        same |= np.abs(in_f32 - middle) <= np.abs(middle) * 2.0**-19
     assert same.all(), (values[~same][:5], got[~same][:5], expected[~same][:5])
 
 

@@ -132,7 +132,8 @@ LONG_OPERATION(LogOfSum, T, log_of_sum(a, b))
 #if !KERNEL_ON_GPU
 #include "division_groups.h"
 #endif
-OPERATION(CopySign, T, copysign_of(a, b))
+// Of bits: a conversion to f32 may lose the sign of a NaN.
+OPERATION(CopySign, T, T((a & T(~T(0)) >> 1) | (b & ~(T(~T(0)) >> 1))))
 OPERATION(And, T, T(a &b))
 OPERATION(Or, T, T(a | b))
 OPERATION(ExclusiveOr, T, T(a ^ b))
@@ -177,7 +178,12 @@ DEVICE_FUNCTION Operand<T> operand(const T *values, u64 num_dims, const u64 *inf
     DIVISION(name, T)                                                                              \
     BINARY(bhypot_##name, T, T, Hypotenuse)                                                        \
     BINARY(blogaddexp_##name, T, T, LogOfSum)                                                      \
-    BINARY(bcopysign_##name, T, T, CopySign)
+    KERNEL(bcopysign_##name, (u64 numel, u64 num_dims, const u64 *dims_and_strides, const T *lhs,   \
+                              const T *rhs, T *out)) {                                             \
+        map(THIS_BLOCK, numel, words(out), CopySign{},                                             \
+            operand(words(lhs), num_dims, dims_and_strides, 1),                                    \
+            operand(words(rhs), num_dims, dims_and_strides, 2));                                   \
+    }
 
 #define OF_INTEGERS(name, T)                                                                       \
     DIVISION(name, T)                                                                              \
