@@ -83,10 +83,12 @@ DEVICE_FUNCTION void multiply_part(BLOCK block, const Block *weight, const Block
 #pragma unroll
         for (u32 c = 0; c < Own::COLUMNS_EACH; ++c) {
             const u32 vector = Own::column(t, c);
+            if (vector >= vectors_left)
+                continue;
             f32 *const line = dst + (first_vector + vector) * dst_rows + first_row;
 #pragma unroll
             for (u32 i = 0; i < Own::ROWS_EACH; ++i)
-                if (Own::row(t, i) < rows_left && vector < vectors_left)
+                if (Own::row(t, i) < rows_left)
                     line[Own::row(t, i)] = results[i][c];
         }
     }

@@ -93,31 +93,43 @@ template <class T, u32 count, u32 some> struct Queue {
         for (u32 n = 0; n + EACH < COUNT; ++n)
             places[n] = places[n + EACH];
     }
-    DEVICE_METHOD void append(const T (&values)[some])
+    // Elements of another type may follow if they have the same size.
+    template <class Other> DEVICE_METHOD void append(const Other (&values)[some])
     {
         advance();
         memcpy(places + COUNT - EACH, values, sizeof values);
     }
-    DEVICE_METHOD vec<T, count> vector() const
+    template <class Other> DEVICE_METHOD vec<Other, count> vector() const
     {
-        vec<T, count> values;
+        vec<Other, count> values;
         memcpy(&values, places, sizeof places);
         return values;
     }
 };
 
-template <u32 some, class Out, u32 count, class Function, class... In>
-DEVICE_FUNCTION vec<Out, count> applied_to_queues(Function function, Queue<In, count, some>... from)
+template <u32 some, class Out, u32 count, class Function, class First, class... Others>
+DEVICE_FUNCTION vec<Out, count> applied_to_queues(Function function, Queue<First, count, some> first,
+                                                  Queue<Others, count, some>... others)
 {
-    Queue<Out, count, some> results;
+    // Results of the first operand's size follow it in its queue, and need no other registers.
+    constexpr bool in_place = sizeof(Out) == sizeof(First);
+    Queue<Out, in_place ? some : count, some> results;
     ROLLED for (u32 done = 0; done < count; done += some) {
         Out made[some];
         for (u32 n = 0; n < some; ++n)
-            made[n] = narrow<Out>(function(widen(from[n])...));
-        results.append(made);
-        (from.advance(), ...);
+            made[n] = narrow<Out>(function(widen(first[n]), widen(others[n])...));
+        if constexpr (in_place) {
+            first.append(made);
+        } else {
+            results.append(made);
+            first.advance();
+        }
+        (others.advance(), ...);
     }
-    return results.vector();
+    if constexpr (in_place)
+        return first.template vector<Out>();
+    else
+        return results.template vector<Out>();
 }
 
 // The same in a loop, for less code.
@@ -145,7 +157,11 @@ DEVICE_FUNCTION u64 map_vectors(const Share &share, u64 numel, Out *out, Functio
     if ((misalignment<EACH>(out) | ... | misalignment<EACH>(values)) != 0)
         return 0;
     const u64 whole = numel & ~u64(EACH - 1);
-    const u64 step = share.step * EACH;
+    u64 step = share.step * EACH;
+#if defined(__CUDACC__)
+    // Hides from nvcc how step is computed: it would keep more numbers in registers.
+    asm("" : "+l"(step));
+#endif
     u64 i = share.first * EACH;
     if constexpr (!is_long<Function, In...>) {
         // Two vectors at once, so that the second load does not wait for the first.

@@ -64,9 +64,10 @@ template <class C> struct Times {
 
 #endif
 
-template <class C> struct ShareAbove {
+template <class C> struct ShareAbove : LongFunction {
     C base;
     C total;
+    DEVICE_METHOD ShareAbove(C above, C all) : base(above), total(all) {}
     DEVICE_METHOD C operator()(C x) const { return exponential(x - base) / total; }
 };
 
@@ -112,7 +113,7 @@ template <class T> DEVICE_FUNCTION void softmax(BLOCK block, u64 count, const T 
 #endif
     const C total =
         reduce_row<Sum<C>>(block, row, 0, count, ExponentialAbove<C>{base}).result();
-    map_row(block, count, dst, ShareAbove<C>{base, total}, row);
+    map_row(block, count, dst, ShareAbove<C>(base, total), row);
 }
 
 template <class T>

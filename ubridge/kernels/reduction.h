@@ -308,9 +308,17 @@ DEVICE_FUNCTION void map_row(BLOCK block, u64 count, Out *out, Function function
         u64 done = 0;
         if ((misalignment<EACH>(out) | ... | misalignment<EACH>(operands.data)) == 0) {
             done = count & ~u64(EACH - 1);
-            ROLLED for (u64 i = u64(t) * EACH; i < done; i += threads * EACH)
-                store_vector(out + i,
-                             applied<Out>(function, load_vector<EACH>(operands.data + i)...));
+            // Long functions of f64 at once would take too many registers.
+            constexpr bool in_turn = is_long<Function> && widest<Out, In...> == 8;
+            ROLLED for (u64 i = u64(t) * EACH; i < done; i += threads * EACH) {
+                const auto results_of = [&](const vec<In, EACH> &...values) {
+                    if constexpr (in_turn)
+                        return applied_in_turn<Out>(function, values...);
+                    else
+                        return applied<Out>(function, values...);
+                };
+                store_vector(out + i, results_of(load_vector<EACH>(operands.data + i)...));
+            }
         }
         ROLLED for (u64 i = done + t; i < count; i += threads)
             out[i] = narrow<Out>(function(widen(operands.data[i])...));

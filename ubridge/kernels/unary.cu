@@ -213,7 +213,8 @@ template <class T> struct Power : LongFunction {
 template <class T>
 DEVICE_FUNCTION Operand<T> input(u64 num_dims, const u64 *info, const T *inp, const T *out)
 {
-    return inp == nullptr ? Operand<T>(out) : Operand<T>(inp, num_dims, info, info + num_dims);
+    const bool reads_out = inp == nullptr;
+    return Operand<T>(reads_out ? out : inp, num_dims, reads_out ? nullptr : info, info + num_dims);
 }
 
 #define UNARY(entry, T, Operation)                                                                 \
