@@ -159,8 +159,10 @@ DEVICE_FUNCTION u64 map_vectors(const Share &share, u64 numel, Out *out, Functio
     const u64 whole = numel & ~u64(EACH - 1);
     u64 step = share.step * EACH;
 #if defined(__CUDACC__)
-    // Hides from nvcc how step is computed: it would keep more numbers in registers.
-    asm("" : "+l"(step));
+    // Hides from nvcc how step is computed: with one or two operands, it would keep more numbers in
+    // registers.
+    if constexpr (sizeof...(In) < 3)
+        asm("" : "+l"(step));
 #endif
     u64 i = share.first * EACH;
     if constexpr (!is_long<Function, In...>) {
