@@ -34,7 +34,7 @@ from uhal.images.spirv_slices import SHARED, Cutter, Slice
 from uhal.images.spirv_words import Entry
 from webgpu_backend._adapters import Adapter
 from webgpu_backend._runtime import runtime_header
-from webgpu_backend._written import Written, written_beside
+from webgpu_backend._written import FAULT, Written, written_beside
 from webgpu_backend.translator import VERSION, Argument, Translation, translate
 
 _POINTER = ctypes.sizeof(ctypes.c_uint64)
@@ -187,7 +187,11 @@ class ModuleVerbs(Backend):
         facts = module.opened.adapter.facts
         own = module.spirv.signatures[entry.name]
         found = written.translation(own, int(facts.max_immediate_bytes))
-        arguments = [self._argument(module, one, len(own), (), found) for one in found.arguments]
+        _require_room(found, facts, f"{module.what}, kernel {entry.name!r}")
+        hidden = (self._variable_named(module, FAULT),) if written.reports else ()
+        arguments = [
+            self._argument(module, one, len(own), hidden, found) for one in found.arguments
+        ]
         function = self._kernel(module.opened, found, arguments)
         self._attributes[function] = self._facts(module, entry, found)
         return function

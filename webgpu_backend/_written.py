@@ -1,7 +1,9 @@
 """Kernels that are written in WGSL for a module, in place of their translations.
 
 They are in a file beside the image, `<image>.wgsl`. A section of the file is a template for one or
-several kernels. `needs` names functions of the translator's library.
+several kernels. `needs` names functions of the translator's library. A template with the line
+`//! reports` has `report_index(position, value, bound)`, as in `uhal/report.h`: it writes the
+kernel's name to the record of the module's `uhal_fault`. `value` is two words, the low one first.
 
     //! kernel scale_f16: const f16* x, f16* out, u64 n
     //! kernel scale_f32: const f32* x, f32* out, u64 n
@@ -10,7 +12,8 @@ several kernels. `needs` names functions of the translator's library.
     fn kernel(@builtin(workgroup_id) dispatched: vec3<u32>, …) { … }
 
 The parameters' functions and arrays come before the text. A number `n` is `n()`: its low word, a
-float (also of an f64), or a bool. A pointer `x` is an array of words `x` and the offset `x_at()`
+float (also of an f64), or a bool. An integer `n` of 64 bits is also `n_limited()`: 2^32 - 1 if it
+is larger. A pointer `x` is an array of words `x` and the offset `x_at()`
 in bytes; pointers to f32, f16 and bf16 also have `x_load(i)`, `x_pair(i)`, which needs a multiple
 of 4 bytes, and, if not const, `x_store(i, value)`. `first_block()` is the block's place along x
 in a split launch.
@@ -19,6 +22,7 @@ in a split launch.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +32,8 @@ from webgpu_backend.translator.library import library
 from webgpu_backend.translator.writer import GRID_WORDS, Argument, Translation
 
 SUFFIX = ".wgsl"
+FAULT = "uhal_fault"
+"""The module's pointer to a record of a wrong index."""
 _MOST_BYTES = 1 << 20
 _SHARED = re.compile(r"var<workgroup> \w+: array<[fiu]32, (\d+)>")
 _SHORT = {
@@ -40,8 +46,12 @@ _SHORT = {
 class Written:
     """A kernel in WGSL."""
 
-    def __init__(self, name: str, signature: Signature, needs: Sequence[str], text: str) -> None:
+    def __init__(
+        self, name: str, signature: Signature, needs: Sequence[str], reports: bool, text: str
+    ) -> None:
         """Keep the parts of a section for one kernel."""
+        self.reports = reports
+        """Whether its last argument is the memory behind `uhal_fault`."""
         self._name = name
         self._signature = signature
         self._needs = needs
@@ -76,6 +86,12 @@ class Written:
                 if one.dtype is not None and one.dtype.name == "f64":
                     needs.add("double_resize")
             words += -(-size // 4)
+        bindings = sum(one.kind == "pointer" for one in self._signature)
+        if self.reports:
+            arguments.append(Argument("indirect", len(self._signature), 8, words, 1, bindings))
+            lines += _report(self._name, words, bindings)
+            bindings += 1
+            words += 2
         words = -(-words // 4) * 4
         has_uniform = words * 4 > immediate_bytes
         space = "@group(0) @binding(0) var<uniform>" if has_uniform else "var<immediate>"
@@ -86,7 +102,6 @@ class Written:
             "fn first_block() -> u32 { return P.w[0].w; }",
         ]
         text = "\n".join([*head, library(needs), *lines, self._text])
-        bindings = sum(one.kind == "pointer" for one in self._signature)
         shared = 4 * sum(int(count) for count in _SHARED.findall(self._text))
         return Translation(text, words, tuple(arguments), bindings, (), shared, False, has_uniform)
 
@@ -114,12 +129,13 @@ def written_beside(path: Path | None) -> Mapping[str, Written]:
 def _sections(text: str, file: str) -> Iterator[tuple[str, Written]]:
     signatures: list[str] = []
     needs: list[str] = []
+    reports = False
     body: list[str] = []
 
     def kernels() -> Iterator[tuple[str, Written]]:
         parsed = Signature.parse_sidecar("\n".join(signatures), source=file)
         for name, signature in parsed.items():
-            yield name, Written(name, signature, tuple(needs), "\n".join(body))
+            yield name, Written(name, signature, tuple(needs), reports, "\n".join(body))
 
     for line in text.splitlines():
         mark, _, rest = line.partition(" ")
@@ -129,13 +145,16 @@ def _sections(text: str, file: str) -> Iterator[tuple[str, Written]]:
         elif word == "kernel":
             if body:
                 yield from kernels()
-                signatures, needs, body = [], [], []
+                signatures, needs, reports, body = [], [], False, []
             signatures.append(rest)
         elif word == "needs":
             needs += rest.split()
+        elif word == "reports":
+            reports = True
         else:
             raise InvalidImageError(
-                f"{file}: expected '//! kernel' or '//! needs', got {line!r}", backend="webgpu"
+                f"{file}: expected '//! kernel', '//! needs' or '//! reports', got {line!r}",
+                backend="webgpu",
             )
     yield from kernels()
 
@@ -149,7 +168,7 @@ def _word(index: int) -> str:
 
 
 def _number(one: Parameter, word: int) -> str:
-    text, type_ = _word(word), "u32"
+    text, type_, more = _word(word), "u32", ""
     if one.dtype is not None and one.dtype.name == "f32":
         text, type_ = f"bitcast<f32>({text})", "f32"
     elif one.dtype is not None and one.dtype.name == "f64":
@@ -159,7 +178,31 @@ def _number(one: Parameter, word: int) -> str:
         text, type_ = f"({text} & 0xffu) != 0u", "bool"
     elif one.size is not None and one.size < 4:
         text = f"{text} & {(1 << 8 * one.size) - 1}u"
-    return f"fn {one.name}() -> {type_} {{ return {text}; }}"
+    elif one.size == 8:
+        limited = f"select({text}, 0xffffffffu, {_word(word + 1)} != 0u)"
+        more = f"\nfn {one.name}_limited() -> u32 {{ return {limited}; }}"
+    return f"fn {one.name}() -> {type_} {{ return {text}; }}{more}"
+
+
+def _report(name: str, word: int, binding: int) -> Iterator[str]:
+    """`report_index`: the first wrong index fills the record, as `uhal/fault.h` lays it out."""
+    where = f"@group(0) @binding({binding + 1}) var<storage, read_write>"
+    entry = struct.unpack("<8I", name.encode()[:31].ljust(32, b"\0"))
+    record = ["position", "0u", "value.x", "value.y", "bound", "0u", *(f"{one}u" for one in entry)]
+    yield f"{where} {FAULT}: array<atomic<u32>>;"
+    yield "fn report_index(position: u32, value: vec2<u32>, bound: u32) {"
+    yield f"  if ({_word(word + 1)} == 0u) {{ return; }}"
+    yield f"  let at = {_word(word)} >> 2u;"
+    yield "  loop {"
+    yield f"    let found = atomicCompareExchangeWeak(&{FAULT}[at], 0u, 1u);"
+    yield "    if (found.exchanged) { break; }"
+    # A weak exchange may fail without a reason.
+    yield "    if (found.old_value != 0u) { return; }"
+    yield "  }"
+    for index, value in enumerate(record):
+        yield f"  atomicStore(&{FAULT}[at + {index + 2}u], {value});"
+    yield f"  atomicStore(&{FAULT}[at], 2u);"
+    yield "}"
 
 
 def _pointer(one: Parameter, word: int, binding: int) -> Iterator[str]:

@@ -12,8 +12,9 @@ from opencl_backend import compile as opencl_compile
 from tests.requirements import missing
 from tests.sampling import rounds
 from tests.webgpu.kernels import FOLDER, module
+from ubridge.device.index_faults import IndexFaults
 from uhal import Device, DeviceBuffer, Function, Module, Stream, as_dtype
-from uhal.errors import InvalidImageError, LibraryNotFoundError
+from uhal.errors import InvalidImageError, LibraryNotFoundError, NotFoundError
 from webgpu_backend._written import SUFFIX, written_beside
 
 SOURCE = """
@@ -90,6 +91,13 @@ def test_other_parameters_than_the_images_are_refused(device: Device, path: Path
         Module.from_file(path).get_function("widened")
 
 
+def test_a_report_needs_the_modules_record(device: Device, path: Path) -> None:
+    text = TEMPLATES.replace("f32* out, u64 n\n", "f32* out, u64 n\n//! reports\n", 1)
+    path.with_name(path.name + SUFFIX).write_text(text)
+    with pytest.raises(NotFoundError, match="uhal_fault"):
+        Module.from_file(path).get_function("widened")
+
+
 @pytest.mark.parametrize("line", ["//! kernels x", "//! need half"])
 def test_an_unknown_line_is_named(device: Device, path: Path, line: str) -> None:
     path.with_name(path.name + SUFFIX).write_text(f"{TEMPLATES}{line}\n")
@@ -104,7 +112,7 @@ def test_committed_templates_have_their_images_parameters() -> None:
         image = file.with_name(file.name.removesuffix(SUFFIX))
         signatures = module(image.name.partition(".")[0])[0].signatures
         for name, written in written_beside(image).items():
-            for immediate_bytes in (0, 128):
+            for immediate_bytes in (0, 256):
                 found = written.translation(signatures[name], immediate_bytes)
                 assert found.has_uniform == (immediate_bytes == 0)
 
@@ -347,3 +355,182 @@ def test_attention_over_a_cache_keeps_numbers_that_are_none(
     assert np.isnan(cached.launched(1, 256, 0)[0]).all()
     cached.position = -5
     assert (cached.launched(1, 256, 0)[0] == 0).all()
+
+
+class Paged:
+    """Tokens over pages of several texts, and their exact attention.
+
+    Places without a key are NaN. Drafts see some of the keys before them.
+    """
+
+    def __init__(self, rng: np.random.Generator, dtype: str) -> None:
+        self.dtype, self.numpy_dtype = dtype, as_dtype(dtype).dtype
+        self.kv_heads, group, self.texts, self.page_size = (
+            int(one) for one in rng.integers(1, (4, 4, 4, 20))
+        )
+        self.heads = self.kv_heads * group
+        self.width = int(rng.integers(1, 140))
+        self.table_pages = -(-int(rng.integers(1, 700)) // self.page_size)
+        self.capacity = self.table_pages * self.page_size
+        self.window = int(rng.integers(1, self.capacity + 1)) if rng.integers(2) else 0
+        # As if there were no end, for a number of more than 32 bits.
+        self.sink_tokens = int(rng.choice([0, 3, 1 << 32]))
+        self.cap = float(rng.uniform(1, 9)) if rng.integers(2) else 0.0
+        self.scale = float(rng.uniform(0.05, 0.4))
+        self.pages = self.texts * self.table_pages
+        self.tables = rng.permutation(self.pages).reshape(self.texts, -1)
+        self.sequences = rng.integers(0, self.texts, 4)
+        self.positions = rng.integers(0, self.capacity, 4)
+        self.positions[0] = self.capacity - 1
+        self.positions[1] = -1
+        self.sequences[1] = 99
+        # The lowest bit is for the token itself.
+        bits = rng.integers(0, 1 << 63, 4, np.uint64) << np.uint64(1) | np.uint64(1)
+        self.ancestors = bits.view("i8") if rng.integers(2) else None
+        self.query = self._numbers(rng, (4, self.heads, self.width))
+        pool = (self.pages, self.page_size, self.kv_heads, self.width)
+        self.keys, self.values = self._numbers(rng, pool), self._numbers(rng, pool)
+        for text, table in enumerate(self.tables):
+            end = int(max([0, *(self.positions[self.sequences == text] + 1)]))
+            free = np.arange(end, self.capacity)
+            for one in (self.keys, self.values):
+                one[table[free // self.page_size], free % self.page_size] = np.nan
+        bias = rng.standard_normal((self.heads, self.capacity)).astype("f4")
+        self.bias = bias if rng.integers(2) else None
+        self.sinks = rng.standard_normal(self.heads).astype("f4") if rng.integers(2) else None
+
+    def _numbers(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        found: Array = rng.standard_normal(shape).astype(self.numpy_dtype)
+        return found
+
+    def launched(self, module_of_pages: Module, splits: int, threads: int, start: int) -> Doubles:
+        """Return the results of the kernel, with the parts of a query merged.
+
+        Arrays begin `start` elements behind the start of their buffers.
+        """
+        before = np.full(start, np.nan).astype(self.numpy_dtype)
+        numbers = [
+            DeviceBuffer.from_numpy(np.concatenate([before, one.ravel()]))[start:]
+            for one in (self.query, self.keys, self.values)
+        ]
+        tables, sequences, positions, ancestors, bias, sinks = (
+            None if one is None else DeviceBuffer.from_numpy(one.ravel())
+            for one in (
+                *(self.tables, self.sequences, self.positions),
+                *(self.ancestors, self.bias, self.sinks),
+            )
+        )
+        out = DeviceBuffer.from_numpy(np.full(self.query.size + 2, np.nan).astype(self.numpy_dtype))
+        rows = len(self.positions) * self.heads
+        part = (self.width + 9) // 8 * 8
+        parts = DeviceBuffer.from_numpy(np.full(rows * splits * part, np.nan, "f4"))
+        module_of_pages.get_function(f"sdpa_paged_{self.dtype}")[(rows, splits), threads](
+            *(*numbers, tables, sequences, positions, ancestors, bias, sinks),
+            *(out[1:-1], parts if splits > 1 else None),
+            *(self.heads, self.kv_heads, self.width, self.pages, self.page_size, self.texts),
+            *(self.table_pages, self.window, self.sink_tokens, self.scale, self.cap),
+        )
+        if splits > 1:
+            module_of_pages.get_function(f"sdpa_paged_merge_{self.dtype}")[rows, 64](
+                *(parts, sequences, positions, ancestors, sinks, out[1:-1]),
+                *(self.heads, self.width, self.texts, self.capacity),
+                *(self.window, self.sink_tokens, splits),
+            )
+        got: Doubles = out.to_numpy().astype("f8")
+        assert np.isnan(got[[0, -1]]).all()
+        return got[1:-1].reshape(self.query.shape)
+
+    def exact(self) -> tuple[Doubles, Doubles]:
+        """Return the exact results, and the bound of their errors."""
+        found, bounds = np.zeros((2, *self.query.shape))
+        last_place = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24}[self.dtype]
+        for token, head in np.ndindex(*self.query.shape[:2]):
+            own = int(self.positions[token])
+            if own < 0:
+                continue
+            mask = -1 if self.ancestors is None else int(self.ancestors[token])
+            shown = [at for at in range(own + 1) if own - at > 63 or mask >> (own - at) & 1]
+            seen = np.array(shown[-self.window :])
+            sinks = [at for at in shown if at < min(self.sink_tokens, seen[0])]
+            # A window begins at its first key; keys before it that are shown can be sinks.
+            seen = np.array([*sinks, *seen])
+            pages, places = self.tables[self.sequences[token], seen // self.page_size], seen
+            kv = head // (self.heads // self.kv_heads)
+            keys, values = (
+                one[pages, places % self.page_size, kv].astype("f8")
+                for one in (self.keys, self.values)
+            )
+            query = self.query[token, head].astype("f8")
+            scores = keys @ query * self.scale
+            if self.cap:
+                scores = self.cap * np.tanh(scores / self.cap)
+            # Rounded as over a cache.
+            error = (self.width + 4) * 2.0**-24 * (abs(keys) @ abs(query)) * self.scale
+            error += 16 * 2.0**-24 * self.cap
+            if self.bias is not None:
+                scores = scores + self.bias[head, np.searchsorted(shown, seen)]
+            sink = -np.inf if self.sinks is None else float(self.sinks[head])
+            largest = max(scores.max(), sink)
+            magnitude = max(abs(scores).max(), 0.0 if self.sinks is None else abs(sink))
+            error += 2.0**-24 * (abs(scores) + magnitude)
+            weights = np.exp(scores - largest)
+            weights /= weights.sum() + np.exp(sink - largest)
+            found[token, head] = weights @ values
+            relative = 2 * (error.max() + (len(scores) + 32) * 2.0**-24)
+            bounds[token, head] = 2 * relative * (weights @ abs(values))
+            bounds[token, head] += last_place * abs(found[token, head]) + 2.0**-24
+        return found, bounds
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_attention_over_pages(device: Device, rng: np.random.Generator, dtype: str) -> None:
+    """By blocks of any size; blocks that share the keys of a token change no bit."""
+    module_of_pages = Module.from_file(FOLDER / "pages.spv.gz")
+    for _ in range(rounds(3, 50)):
+        paged = Paged(rng, dtype)
+        expected, bound = paged.exact()
+        whole = paged.launched(module_of_pages, 1, 128, int(rng.integers(2)))
+        assert (abs(whole - expected) <= bound).all(), vars(paged)
+    splits = -(-paged.capacity // 256)
+    # A merge of one part would need a part, which a single block does not leave.
+    for threads in (128, int(rng.integers(1, 257))):
+        shared = paged.launched(module_of_pages, max(splits, 2), threads, 0)
+        np.testing.assert_array_equal(shared, whole)
+
+
+def test_wrong_numbers_of_pages_are_reported(device: Device, rng: np.random.Generator) -> None:
+    module_of_pages = Module.from_file(FOLDER / "pages.spv.gz")
+    paged = Paged(rng, "f32")
+    capacity, texts, pages = paged.capacity, paged.texts, paged.pages
+    page = int(rng.integers(paged.table_pages))
+    paged.window = 0
+    paged.positions[:] = -1, capacity - 1, -1, -1
+    paged.sequences[1] = text = int(rng.integers(texts))
+    paged.ancestors = None
+    usual = [paged.tables.copy(), paged.sequences.copy(), paged.positions.copy()]
+    faults = IndexFaults(device)
+    try:
+        for is_attached in (False, True):
+            if is_attached:
+                faults.attach(module_of_pages)
+            for array, at, wrong, bound, position in (
+                (paged.tables, (text, page), pages, pages, page),
+                (paged.tables, (text, page), -1, pages, page),
+                (paged.tables, (text, page), 1 << 40, pages, page),
+                (paged.sequences, 1, texts, texts, 1),
+                (paged.sequences, 1, -5, texts, 1),
+                (paged.positions, 1, capacity, capacity, 1),
+                (paged.positions, 1, 1 << 32, capacity, 1),
+            ):
+                array[at] = wrong
+                if is_attached:
+                    told = f"index {wrong} .* size {bound} .position {position} .*sdpa_paged_f32"
+                    with pytest.raises(IndexError, match=told):
+                        paged.launched(module_of_pages, 1, 128, 0)
+                else:
+                    paged.launched(module_of_pages, 1, 128, 0)
+                paged.tables[...], paged.sequences[...], paged.positions[...] = usual
+            # Nothing is left of a report.
+            paged.launched(module_of_pages, 1, 128, 0)
+    finally:
+        faults.close()
