@@ -71,6 +71,30 @@ cdef ProfileSession profiling = None
 cdef uint64_t profile_sessions = 0
 
 
+cdef object kept_record_dtype = None
+
+
+cdef object record_dtype():
+    """Return numpy's dtype of a record, made once.
+
+    numpy 2.4 crashes if memory fails while it makes a dtype of a dictionary.
+    """
+    global kept_record_dtype
+    cdef Py_ssize_t index
+    if kept_record_dtype is not None:
+        return kept_record_dtype
+    names, formats, offsets = [], [], []
+    for index in range(UHAL_PROFILE_COLUMNS):
+        names.append(uhal_profile_columns[index].name.decode())
+        formats.append(uhal_profile_columns[index].format.decode())
+        offsets.append(uhal_profile_columns[index].offset)
+    kept_record_dtype = _numpy.dtype({
+        "names": names, "formats": formats, "offsets": offsets,
+        "itemsize": sizeof(uhal_profile_record),
+    })
+    return kept_record_dtype
+
+
 @cython.final
 @cython.no_gc
 cdef class ProfileSession:
@@ -97,6 +121,7 @@ cdef class ProfileSession:
     cdef list devices       # ProfiledDevices
     cdef list broken        # (name, reason) of devices that were not watched to the end
     cdef uint64_t dropped[16]
+    cdef object dtype
     cdef readonly object begun
     """Begin of the session in nanoseconds of CLOCK_MONOTONIC; None: not begun."""
     cdef readonly object ended
@@ -104,6 +129,7 @@ cdef class ProfileSession:
 
     def __init__(self, limit, bint by_node):
         global profile_sessions
+        self.dtype = record_dtype()
         self.limit = read_number("limit", limit, 1)
         profile_sessions += 1
         self.number = profile_sessions
@@ -189,18 +215,9 @@ cdef class ProfileSession:
 
         `kind` counts in `profile_kinds()`. Open records were refused operations, which never ran.
         """
-        names, formats, offsets = [], [], []
-        cdef Py_ssize_t index, row = 0
+        cdef Py_ssize_t row = 0
         cdef uhal_profile_chunk *chunk = self.first
-        for index in range(UHAL_PROFILE_COLUMNS):
-            names.append(uhal_profile_columns[index].name.decode())
-            formats.append(uhal_profile_columns[index].format.decode())
-            offsets.append(uhal_profile_columns[index].offset)
-        dtype = _numpy.dtype({
-            "names": names, "formats": formats, "offsets": offsets,
-            "itemsize": sizeof(uhal_profile_record),
-        })
-        found = _numpy.zeros(self.count, dtype)
+        found = _numpy.zeros(self.count, self.dtype)
         cdef char *to = <char *>_cnumpy.PyArray_DATA(found)
         while chunk != NULL:
             memcpy(to, chunk.records, chunk.count * sizeof(uhal_profile_record))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.recfunctions import append_fields
 
 from uhal import _lane
 from uhal.contract import FunctionAttributes
@@ -97,9 +97,7 @@ class Records:
 def read(session: _lane.ProfileSession) -> Records:
     """Read the records of an ended session. Kernels' modules may be unloaded afterwards."""
     lines = ["", *(describe_site(*found) for found in session.lines()[1:])]
-    rows = session.columns()
-    # The number that child rows use as their parent.
-    rows = append_fields(rows, "number", np.arange(1, len(rows) + 1, dtype="u4"), usemask=False)
+    rows = _numbered(session.columns())
     rows = rows[rows["state"] == 1]
     begun = session.begun or 0
     for name in ("host_begin", "host_end"):
@@ -122,6 +120,20 @@ def read(session: _lane.ProfileSession) -> Records:
         broken=dict(session.broken_devices),
         occupancy=_occupancy(rows, found),
     )
+
+
+def _numbered(rows: Columns) -> Columns:
+    """Return the rows with a column `number`, which child rows use as their parent."""
+    numbered = np.zeros(len(rows), _with_number(rows.dtype))
+    for name in rows.dtype.names or ():
+        numbered[name] = rows[name]
+    numbered["number"] = np.arange(1, len(rows) + 1)
+    return numbered
+
+
+@functools.cache
+def _with_number(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype([*((name, dtype[name]) for name in dtype.names or ()), ("number", "u4")])
 
 
 def _move_behind_calls(rows: Columns, timed: npt.NDArray[np.bool_]) -> None:

@@ -82,8 +82,14 @@ class Profile(Results):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        session = self._session
         try:
-            self.stop()
+            try:
+                # A call of `stop` may fail for lack of memory; this call needs none.
+                if session is not None:
+                    session.end()
+            finally:
+                self.stop()
         except Exception:
             if value is None:
                 raise
