@@ -62,6 +62,6 @@ def test_one_source_tells_its_types_everywhere(
         assert kernel.signature is not None
         assert kernel.signature.declaration == ("u32 n, const u8* values, u32* counts, u32* places")
         sort(kernel, rng)
-        assert str(module.get_function("atomics_i64").signature).startswith(
-            "u64 n, const i64* values, i64* out, u32* tickets, u32* taken"
+        assert str(module.get_function("atomics_i32").signature).startswith(
+            "u64 n, const i32* values, i32* out, u32* tickets, u32* taken"
         )
