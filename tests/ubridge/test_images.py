@@ -142,6 +142,36 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert (done.stdout, done.stderr, done.returncode) == ("[0.0, 2.0]\n", "", 0)
 
 
+def test_a_fork_beside_a_first_product(tmp_path: Path) -> None:
+    """A thread looks for the kernels of products during the fork; the child looks for its own."""
+    script = """
+import faulthandler, os, threading, ubridge
+from ubridge.prepare.matmul import packed_products
+from uhal import Api
+Api.quick_init(0, backend="host")
+x = ubridge.ones((2, 2))
+begun, forked, load = threading.Event(), threading.Event(), packed_products.load_module
+def slow(*arguments, **options):
+    begun.set()
+    forked.wait()
+    return load(*arguments, **options)
+packed_products.load_module = slow
+threading.Thread(target=lambda: x @ x).start()
+begun.wait()
+child = os.fork()
+forked.set()
+if child == 0:
+    faulthandler.dump_traceback_later(60, exit=True)
+    Api.quick_init(0, backend="host")
+    y = ubridge.ones((2, 2))
+    print((y @ y).to_numpy().tolist(), flush=True)
+    os._exit(0)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = run(script, tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("[[2.0, 2.0], [2.0, 2.0]]\n", "", 0)
+
+
 def test_the_other_uhal_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "uhal").mkdir()
     (tmp_path / "uhal" / "__init__.py").write_text("def getDevice(): ...\n")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ubridge.core.accuracy import EXACT, Accuracy
+from ubridge.core.kept import kept_property
 from ubridge.core.layout import Shape
 
 Array = Any
@@ -70,7 +70,7 @@ class Family:
     accuracy: Accuracy = EXACT
     """Default accuracy of its operations."""
 
-    @cached_property
+    @kept_property
     def tensors(self) -> range:
         """Allowed numbers of operands in memory."""
         names = self.operands.split()
@@ -103,12 +103,12 @@ class Op:
     settings: Mapping[str, Any]
     """Keywords of this function that select the operation."""
 
-    @cached_property
+    @kept_property
     def is_of_floats(self) -> bool:
         """Whether it is guaranteed only for floats; for integers numpy's result is f64."""
         return bool(self.dtypes) and not self.has_integers
 
-    @cached_property
+    @kept_property
     def has_integers(self) -> bool:
         """Whether it is guaranteed for integers."""
         return not set(self.dtypes).isdisjoint(INTEGERS.split())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 
+from ubridge.core.kept import kept_property
 from ubridge.core.layout import Layout
 from uhal import DType
 
@@ -35,7 +35,7 @@ class Product:
         names = [f"{one}_{axis}" for one in "ab" for axis in ("batch", "row", "column")]
         return {name: getattr(self, name) for name in names}
 
-    @cached_property
+    @kept_property
     def operands(self) -> tuple[Layout, Layout]:
         """The layouts of a and b: (batch, m, k) and (batch, k, n)."""
         return (

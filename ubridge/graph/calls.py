@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ubridge.core.kept import kept_property
 from ubridge.core.layout import Shape
 from ubridge.core.operation import WORK, Op
 from ubridge.core.promotion import checked_number
@@ -69,7 +69,7 @@ class Call:
         """The operation that it computes."""
         return self.question.op
 
-    @cached_property
+    @kept_property
     def views(self) -> tuple[StorageView, ...]:
         """Every view that the call reads, and the written view."""
         return (*self.operands, self.written)
@@ -79,7 +79,7 @@ class Call:
         """Every view that the call may write: all views, for a program's own kernels."""
         return self.views if self.op is WORK else (self.written,)
 
-    @cached_property
+    @kept_property
     def slots(self) -> tuple[ScalarSlot, ...]:
         """Every slot among the numbers."""
         return tuple(one for one in self.numbers if isinstance(one, ScalarSlot))

@@ -6,8 +6,8 @@ All compute the same; they differ in supported operands and in speed. `table` pu
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cached_property
 
+from ubridge.core.kept import kept_property
 from ubridge.core.kernel_def import KernelDef, lines_by_vectors, tiles
 from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import MatmulKernel, Product
@@ -130,7 +130,7 @@ class TensorProducts(ProductKernel):
             out_batch=product.m * product.n,
         )
 
-    @cached_property
+    @kept_property
     def _missing(self) -> str:
         return _missing(TENSOR_MODULE, self._executor)
 
@@ -201,7 +201,7 @@ class TensorVectorProducts(VectorProducts):
         """Say why the product cannot use tensor cores, or is not by few vectors."""
         return super().refusal(product) or self._missing
 
-    @cached_property
+    @kept_property
     def _missing(self) -> str:
         return _missing(TENSOR_VECTORS_MODULE, self._executor)
 

@@ -7,9 +7,10 @@ more levels than other kernels (`uhal/images/cpu_level.py`).
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 
+from ubridge.core.kept import kept_property
 from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
@@ -103,7 +104,7 @@ class PackedProducts(ProductKernel):
             step=step,
         )
 
-    @cached_property
+    @kept_property
     def _found(self) -> tuple[str, str]:
         """Return why the kernels are missing, else an empty text, and their instruction level."""
         try:
