@@ -67,7 +67,7 @@ fn kernel(@builtin(local_invocation_index) t: u32, @builtin(workgroup_id) dispat
   let place = bitcast<i32>(position[position_at() >> 2u]) + i32(row / heads());
   let seen = u32(max(place + 1, 0));
   let end = min(seen, capacity());
-  let start = select(seen - window(), 0u, window() == 0u || seen < window());
+  let start = select(seen - window_limited(), 0u, window_limited() == 0u || seen < window_limited());
   let is_whole = blocks.y == 1u;
   let first = select(dispatched.y * split(), 0u, is_whole);
   let last = select(min(end, first + split()), end, is_whole);
@@ -89,10 +89,10 @@ fn kernel(@builtin(local_invocation_index) t: u32, @builtin(workgroup_id) dispat
       if (i + threads < count) { scores[other] = score(head, begin + other, both.y); }
     }
     workgroupBarrier();
-    if (t < EACH) {
+    for (var one = t; one < EACH; one += threads) {
       var mine = lowest();
-      for (var i = t; i < count; i += EACH) { mine = larger(mine, scores[i]); }
-      some[t] = mine;
+      for (var i = one; i < count; i += EACH) { mine = larger(mine, scores[i]); }
+      some[one] = mine;
     }
     workgroupBarrier();
     var above = some[0];
@@ -100,10 +100,10 @@ fn kernel(@builtin(local_invocation_index) t: u32, @builtin(workgroup_id) dispat
     let base = select(above, 0.0f, above == lowest());
     for (var i = t; i < count; i += threads) { scores[i] = math_exp(scores[i] - base); }
     workgroupBarrier();
-    if (t < EACH) {
+    for (var one = t; one < EACH; one += threads) {
       var mine = 0.0f;
-      for (var i = t; i < count; i += EACH) { mine += scores[i]; }
-      some_sum[t] = mine;
+      for (var i = one; i < count; i += EACH) { mine += scores[i]; }
+      some_sum[one] = mine;
     }
     workgroupBarrier();
     var added = 0.0f;
