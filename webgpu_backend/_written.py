@@ -4,6 +4,7 @@ They are in a file beside the image, `<image>.wgsl`. A section of the file is a 
 several kernels. `needs` names functions of the translator's library. A template with the line
 `//! reports` has `report_index(position, value, bound)`, as in `uhal/report.h`: it writes the
 kernel's name to the record of the module's `uhal_fault`. `value` is two words, the low one first.
+`//! with FILE` puts the text of a file in the same folder at the template's beginning.
 
     //! kernel scale_f16: const f16* x, f16* out, u64 n
     //! kernel scale_f32: const f32* x, f32* out, u64 n
@@ -114,19 +115,26 @@ def written_beside(path: Path | None) -> Mapping[str, Written]:
     if path is None:
         return {}
     beside = path.with_name(path.name + SUFFIX)
+    text = _text_of(beside)
+    return {} if text is None else dict(_sections(text, beside))
+
+
+def _text_of(path: Path) -> str | None:
+    """The text of a file, or `None` without such a file."""
     try:
-        with beside.open("rb") as file:
+        with path.open("rb") as file:
             found = file.read(_MOST_BYTES + 1)
     except OSError:
-        return {}
+        return None
     if len(found) > _MOST_BYTES:
         raise InvalidImageError(
-            f"{beside.name}: expected at most {_MOST_BYTES} bytes", backend="webgpu"
+            f"{path.name}: expected at most {_MOST_BYTES} bytes", backend="webgpu"
         )
-    return dict(_sections(found.decode("utf-8", "replace"), beside.name))
+    return found.decode("utf-8", "replace")
 
 
-def _sections(text: str, file: str) -> Iterator[tuple[str, Written]]:
+def _sections(text: str, path: Path) -> Iterator[tuple[str, Written]]:
+    file = path.name
     signatures: list[str] = []
     needs: list[str] = []
     reports = False
@@ -151,12 +159,24 @@ def _sections(text: str, file: str) -> Iterator[tuple[str, Written]]:
             needs += rest.split()
         elif word == "reports":
             reports = True
+        elif word == "with":
+            body.append(_shared_text(path, rest))
         else:
             raise InvalidImageError(
-                f"{file}: expected '//! kernel', '//! needs' or '//! reports', got {line!r}",
+                f"{file}: expected '//! kernel', '//! needs', '//! reports' or '//! with', "
+                f"got {line!r}",
                 backend="webgpu",
             )
     yield from kernels()
+
+
+def _shared_text(path: Path, name: str) -> str:
+    text = _text_of(path.with_name(name)) if name == Path(name).name != "" else None
+    if text is None:
+        raise InvalidImageError(
+            f"{path.name}: expected a file in its folder, got '//! with {name}'", backend="webgpu"
+        )
+    return text
 
 
 def _shape(one: Parameter) -> tuple[bool, int | None]:

@@ -29,14 +29,14 @@ fn kernel(@builtin(global_invocation_id) id: vec3<u32>) {
   for (var i = id.x; i < n(); i += P.w[0].x * block_x) { step(i); }
 }
 """
-TEMPLATES = f"""
+TEMPLATES = """
 //! kernel widened: const f16* x, f32* out, u64 n
-fn step(i: u32) {{ out_store(i, x_pair(i & ~1u)[i & 1u]); }}
-{LOOP}
+//! with loop.wgsl
+fn step(i: u32) { out_store(i, x_pair(i & ~1u)[i & 1u]); }
 //! kernel narrowed: const f32* x, f16* out, u64 n
 //! kernel brains: const f32* x, bf16* out, u64 n
-fn step(i: u32) {{ out_store(i, x_load(i)); }}
-{LOOP}
+//! with loop.wgsl
+fn step(i: u32) { out_store(i, x_load(i)); }
 """
 Array = npt.NDArray[np.generic]
 Doubles = npt.NDArray[np.float64]
@@ -51,6 +51,7 @@ def path(tmp_path: Path) -> Path:
     except LibraryNotFoundError as reason:
         missing(str(reason))
     found.with_name(found.name + SUFFIX).write_text(TEMPLATES)
+    found.with_name("loop.wgsl").write_text(LOOP)
     return found
 
 
@@ -98,7 +99,9 @@ def test_a_report_needs_the_modules_record(device: Device, path: Path) -> None:
         Module.from_file(path).get_function("widened")
 
 
-@pytest.mark.parametrize("line", ["//! kernels x", "//! need half"])
+@pytest.mark.parametrize(
+    "line", ["//! kernels x", "//! need half", "//! with none.wgsl", "//! with ../loop.wgsl"]
+)
 def test_an_unknown_line_is_named(device: Device, path: Path, line: str) -> None:
     path.with_name(path.name + SUFFIX).write_text(f"{TEMPLATES}{line}\n")
     with pytest.raises(InvalidImageError, match=f"got '{line}'"):
@@ -106,7 +109,7 @@ def test_an_unknown_line_is_named(device: Device, path: Path, line: str) -> None
 
 
 def test_committed_templates_have_their_images_parameters() -> None:
-    files = sorted(FOLDER.glob(f"*{SUFFIX}"))
+    files = sorted(FOLDER.glob(f"*.gz{SUFFIX}"))
     assert files
     for file in files:
         image = file.with_name(file.name.removesuffix(SUFFIX))

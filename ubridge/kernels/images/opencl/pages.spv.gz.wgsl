@@ -3,24 +3,10 @@
 //! kernel sdpa_paged_f32: const f32* q, const f32* k, const f32* v, const i64* tables, const i64* sequences, const i64* positions, const i64* ancestors, const f32* bias, const f32* sinks, f32* out, f32* parts, u32 heads, u32 kv_heads, u32 head_dim, u64 pages, u32 page_size, u64 table_rows, u64 table_pages, u64 window, u64 sink_tokens, f64 scale, f64 cap
 //! needs exp tanh
 //! reports
+//! with attention_runs.wgsl
 
-// As in pages.cu: keys in pages, in runs of 256 keys that are joined in order. A work-item notes
-// where keys begin and scores them, then adds two columns of the values. Each of 16 sums and
-// largest scores is of a sixteenth of a run, so that their order is the same in blocks of any size.
-const MOST_KEYS = 256u;
-const EACH = 16u;
-var<workgroup> query: array<f32, 256>;
-var<workgroup> places: array<u32, 256>;
-var<workgroup> scores: array<f32, 256>;
-var<workgroup> sums: array<f32, 256>;
-var<workgroup> some: array<f32, 16>;
-var<workgroup> some_sum: array<f32, 16>;
-
-fn lowest() -> f32 { return with_sign(infinity(), 0x80000000u); }
-
-// A NaN if there is one.
-fn larger(a: f32, b: f32) -> f32 { return select(b, a, a > b || is_nan(a)); }
-
+// As in pages.cu: keys in pages.
+//
 // Keys in u32: capacities are below 2^31. Bit j of `hidden` hides the key j places before the last.
 struct Shown { first: u32, begin: u32, end: u32, hidden: vec2<u32> }
 
@@ -82,41 +68,9 @@ fn noted(shown: Shown, row: u32, kv: u32, key: u32) -> Noted {
   return Noted(at + kv, is_seen);
 }
 
-// The products of two keys with the query, whose numbers are read once.
-fn products(one: u32, other: u32) -> vec2<f32> {
-  var sum = vec2<f32>(0.0f);
-  if ((head_dim() & 1u) == 0u && (k_at() & 3u) == 0u) {
-    for (var i = 0u; i < head_dim(); i += 2u) {
-      let even = query[i];
-      let odd = query[i + 1u];
-      let first = k_pair(one + i);
-      let second = k_pair(other + i);
-      sum += even * vec2<f32>(first.x, second.x);
-      sum += odd * vec2<f32>(first.y, second.y);
-    }
-    return sum;
-  }
-  for (var i = 0u; i < head_dim(); i++) {
-    sum += query[i] * vec2<f32>(k_load(one + i), k_load(other + i));
-  }
-  return sum;
-}
-
 fn score(shown: Shown, head: u32, key: u32, found: f32) -> f32 {
-  var bounded = found * scale();
-  if (cap() != 0.0f) { bounded = cap() * math_tanh(bounded / cap()); }
-  if (bias_is_null()) { return bounded; }
-  return bounded + bias_load(head * table_pages() * page_size() + column_of(shown, key));
-}
-
-struct Joint { largest: f32, kept: f32, share: f32 }
-
-fn joint_of(before: f32, added: f32) -> Joint {
-  let is_above = added > before || is_nan(added);
-  let largest = select(before, added, is_above);
-  var less = 0.0f;
-  if (largest != lowest()) { less = math_exp(select(added - before, before - added, is_above)); }
-  return Joint(largest, select(1.0f, less, is_above), select(less, 1.0f, is_above));
+  if (bias_is_null()) { return bounded(found); }
+  return bounded(found) + bias_load(head * table_pages() * page_size() + column_of(shown, key));
 }
 
 @compute @workgroup_size(block_x, block_y, block_z)
@@ -158,14 +112,10 @@ fn kernel(@builtin(local_invocation_index) t: u32, @builtin(workgroup_id) dispat
   let first = select(dispatched.y * MOST_KEYS, 0u, is_whole);
   let last = select(min(shown.end, first + MOST_KEYS), shown.end, is_whole);
   if (key_from(shown, first) >= last && !is_whole) { return; }
-  for (var i = t; i < width; i += threads) {
-    query[i] = q_load(row * width + i);
-    sums[i] = 0.0f;
-  }
-  workgroupBarrier();
+  begin_row(t, threads, row);
   var largest = lowest();
   if (is_whole && !sinks_is_null()) { largest = sinks_load(head); }
-  var total = select(1.0f, 0.0f, largest == lowest());
+  var state = State(largest, select(1.0f, 0.0f, largest == lowest()));
   for (var begin = key_from(shown, first); begin < last;) {
     let next = begin - begin % MOST_KEYS + MOST_KEYS;
     let count = min(next, last) - begin;
@@ -184,56 +134,8 @@ fn kernel(@builtin(local_invocation_index) t: u32, @builtin(workgroup_id) dispat
         if (two.is_seen) { scores[other] = score(shown, head, begin + other, both.y); }
       }
     }
-    workgroupBarrier();
-    for (var each = t; each < EACH; each += threads) {
-      var mine = lowest();
-      for (var i = each; i < count; i += EACH) { mine = larger(mine, scores[i]); }
-      some[each] = mine;
-    }
-    workgroupBarrier();
-    var above = some[0];
-    for (var i = 1u; i < EACH; i++) { above = larger(above, some[i]); }
-    let base = select(above, 0.0f, above == lowest());
-    for (var i = t; i < count; i += threads) { scores[i] = math_exp(scores[i] - base); }
-    workgroupBarrier();
-    for (var each = t; each < EACH; each += threads) {
-      var mine = 0.0f;
-      for (var i = each; i < count; i += EACH) { mine += scores[i]; }
-      some_sum[each] = mine;
-    }
-    workgroupBarrier();
-    var added = 0.0f;
-    for (var i = 0u; i < EACH; i++) { added += some_sum[i]; }
-    let both = joint_of(largest, above);
-    total = fma(added, both.share, total * both.kept);
-    largest = both.largest;
-    if ((width & 1u) == 0u && (v_at() & 3u) == 0u) {
-      for (var column = 2u * t; column < width; column += 2u * threads) {
-        var sum = vec2<f32>(0.0f);
-        for (var i = 0u; i < count; i++) { sum += scores[i] * v_pair(places[i] + column); }
-        sums[column] = fma(sum.x, both.share, sums[column] * both.kept);
-        sums[column + 1u] = fma(sum.y, both.share, sums[column + 1u] * both.kept);
-      }
-    } else {
-      for (var column = t; column < width; column += threads) {
-        var sum = 0.0f;
-        for (var i = 0u; i < count; i++) { sum += scores[i] * v_load(places[i] + column); }
-        sums[column] = fma(sum, both.share, sums[column] * both.kept);
-      }
-    }
-    workgroupBarrier();
+    state = joined(t, threads, count, state);
     begin = key_from(shown, next);
   }
-  let part = (row * blocks.y + dispatched.y) * ((width + 9u) / 8u * 8u);
-  for (var i = t; i < width; i += threads) {
-    if (is_whole) {
-      out_store(row * width + i, select(sums[i] / total, 0.0f, total == 0.0f));
-    } else {
-      parts_store(part + i, sums[i]);
-    }
-  }
-  if (!is_whole && t == 0u) {
-    parts_store(part + width, total);
-    parts_store(part + width + 1u, largest);
-  }
+  end_row(t, threads, row, dispatched.y, blocks.y, state);
 }
