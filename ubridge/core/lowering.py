@@ -173,7 +173,7 @@ class Steps:
     ) -> None:
         """Add the steps of another operation, as this device computes it.
 
-        Layouts begin with their memory; the result is contiguous unless the operation takes gaps.
+        Layouts begin with their memory; the result is contiguous.
         """
         target, layout = result
         question = Question(

@@ -62,12 +62,26 @@ DEVICE_FUNCTION void concatenate(BLOCK block, const W *ltensor, const W *rtensor
                                  u64 left, u64 right)
 {
     const u64 width = left + right;
+#if KERNEL_ON_GPU
     GRID_STRIDE_OF(block, i, rows * width) {
         u64 column = i;
         const u64 row = split_off(column, width);
         out[i] = column < left ? ltensor[row * left + column]
                                : rtensor[row * right + column - left];
     }
+#else
+    const u64 end = block.uhal_last(rows * width);
+    for (u64 i = block.uhal_first(rows * width), length; i < end; i += length) {
+        u64 column = i;
+        const u64 row = split_off(column, width);
+        const bool is_left = column < left;
+        const W *const from =
+            is_left ? ltensor + row * left + column : rtensor + row * right + column - left;
+        const u64 rest = (is_left ? left : width) - column;
+        length = rest < end - i ? rest : end - i;
+        memcpy(out + i, from, length * sizeof(W));
+    }
+#endif
 }
 
 // log_softmax: contiguous rows, one a block; `compensated` other than 0 adds rounding errors.

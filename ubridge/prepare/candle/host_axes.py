@@ -1,8 +1,6 @@
-"""Lowerings for CPUs alone: along axes, copies of rows, joining, pooling and resizing."""
+"""Lowerings for CPUs alone: along axes, copies of rows, pooling and resizing."""
 
 from __future__ import annotations
-
-from math import prod
 
 from ubridge.core.kernel_def import (
     BY_IDS,
@@ -10,13 +8,10 @@ from ubridge.core.kernel_def import (
     KernelDef,
     pieces_of_elements,
     pieces_of_lines,
-    strided,
 )
-from ubridge.core.layout import Layout
 from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions import windows
-from ubridge.definitions.attention import KV_CONCAT
 from ubridge.definitions.elementwise import CLIP
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.memory import COPY2D
@@ -48,20 +43,6 @@ def _along(question: Question, steps: Steps) -> None:
 def _copy_rows(question: Question, steps: Steps) -> None:
     """Add a copy of rows in a few long pieces, each moved at once."""
     copy_rows(question, steps, _LEAST_CHOSEN, question.shape.size)
-
-
-def _kv_concat(question: Question, steps: Steps) -> None:
-    """Add two copies of rows; Candle's kernel moves single elements."""
-    axis = question.attribute("axis")
-    rows = prod(question.shape[:axis])
-    widths = [prod(question.layout(one).shape[axis:]) for one in (0, 1)]
-    start = 0
-    for memory, width in zip(steps.operands, widths, strict=True):
-        if rows * width:
-            target = Layout((rows, width), (sum(widths), 1))
-            source = Layout.contiguous((rows, width))
-            steps.run(COPY2D, [(memory, source)], (steps.result[start:], target))
-        start += width
 
 
 def _sort(question: Question, steps: Steps) -> None:
@@ -116,15 +97,12 @@ def _choose(question: Question, steps: Steps) -> None:
 _LINES = KernelDef(_MODULE, PLAIN, pieces_of_lines)
 _CHOICES = KernelDef(_MODULE, BY_IDS, pieces_of_lines)
 _IMAGES = KernelDef("images", PLAIN, pieces_of_elements)
-_JOINS = KernelDef("fused", PLAIN, strided)
-"""Candle's entries, for launches by name."""
 
 LOWERINGS: Lowerings = {
     CUMSUM: Launches(_along, _LINES),
     PROD: Launches(_along, _LINES),
     CLIP: Launches(_clip, _LINES),
     COPY2D: Launches(_copy_rows, _LINES),
-    KV_CONCAT: Launches(_kv_concat, _JOINS),
     SORTING: Launches(_sort, _LINES),
     SORT: Launches(_sort, _LINES),
     SORT_DESCENDING: Launches(_sort, _LINES),
