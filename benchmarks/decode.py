@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.llm import WAYS, Worker, python_with
-from benchmarks.llm_models import SHAPES, made
+from benchmarks.llm_models import SHAPES, TOKENS_TOGETHER, made
 from ubridge.models import Engine, Model
 from ubridge.models.paging import PagedCache
 from ubridge.models.serving.request import Request
@@ -28,7 +28,7 @@ from ubridge.models.text.sampling import Sampling
 from ubridge.models.tokenizers.rwkv import WorldTokenizer
 from uhal import Api
 
-SHARED, TEXTS, TOKENS = 1024, 8, 32
+SHARED, TEXTS = 1024, 8
 SEQUENCES = 64
 DRAFTS = 8
 MOST_MEMORY, MOST_SCHEDULER, MOST_VERIFYING = 0.25, 50e-6, 3.2
@@ -72,11 +72,11 @@ def memory() -> float:
     """Return the pages of texts that share a prompt over the pages of separate caches."""
     size = 16
     prompt = list(range(SHARED))
-    cache = PagedCache(TEXTS * (SHARED + TOKENS) // size, size)
+    cache = PagedCache(TEXTS * (SHARED + TOKENS_TOGETHER) // size, size)
     for text in range(TEXTS):
         sequence = cache.allocate([*prompt, text])
         cache.append(sequence, [*prompt, text][sequence.length :])
-        cache.append(sequence, [text] * (TOKENS - 1))
+        cache.append(sequence, [text] * (TOKENS_TOGETHER - 1))
         cache.wrote(sequence)
     return cache.counts.live / cache.pages
 
@@ -132,14 +132,14 @@ def rate(model: Model, texts: int) -> float:
 
         def run() -> None:
             requests = [
-                engine.submit([text + 1, 2, 3], max_tokens=TOKENS, ignore_end=True)
+                engine.submit([text + 1, 2, 3], max_tokens=TOKENS_TOGETHER, ignore_end=True)
                 for text in range(texts)
             ]
             for request in requests:
                 request.read()
 
         run()
-        return texts * TOKENS / least(run)
+        return texts * TOKENS_TOGETHER / least(run)
 
 
 def rate_of_llama_cpp(python: str, path: Path, threads: int) -> float:
@@ -149,7 +149,7 @@ def rate_of_llama_cpp(python: str, path: Path, threads: int) -> float:
         with Worker(python, "llm_llama_cpp", path, threads, way) as worker:
             return min(worker.take("together", TEXTS) for _ in range(3))
 
-    return TEXTS * TOKENS / min(best(way) for way in WAYS["Q4_K_M"])
+    return TEXTS * TOKENS_TOGETHER / min(best(way) for way in WAYS["Q4_K_M"])
 
 
 def verifying(model: Model) -> float:
@@ -165,7 +165,7 @@ def verifying(model: Model) -> float:
         ) as engine:
 
             def run() -> None:
-                engine.submit([1, 2, 3], max_tokens=TOKENS, ignore_end=True).read()
+                engine.submit([1, 2, 3], max_tokens=TOKENS_TOGETHER, ignore_end=True).read()
 
             run()
             before = engine.stats().steps

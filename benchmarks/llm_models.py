@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 CONTEXT = 1024
+TOKENS_TOGETHER = 32
+"""Tokens that each of several texts writes, together with the others."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,7 @@ from typing import Any
 import llama_cpp as library
 import numpy as np
 
-from benchmarks.llm_models import CONTEXT
-
-STEPS = 32
+from benchmarks.llm_models import CONTEXT, TOKENS_TOGETHER
 
 
 class Text:
@@ -60,10 +58,8 @@ class Text:
         context = library.llama_init_from_model(self.model, options)
         batch: Any = library.llama_batch_init(texts, 0, 1)
         batch.n_tokens = texts
-        start = 0.0
-        # The first step is not measured.
-        for position, token in enumerate((0, *tokens)):
-            start = start if position > 1 else time.perf_counter()
+
+        def step(position: int, token: int) -> None:
             for text in range(texts):
                 batch.token[text] = token + text
                 batch.pos[text] = position
@@ -75,6 +71,11 @@ class Text:
             for text in range(texts):
                 logits = library.llama_get_logits_ith(context, text)
                 int(np.ctypeslib.as_array(logits, (self.vocabulary,)).argmax())
+
+        step(0, 0)  # not measured
+        start = time.perf_counter()
+        for position, token in enumerate(tokens, 1):
+            step(position, token)
         taken = time.perf_counter() - start
         library.llama_batch_free(batch)
         library.llama_free(context)
@@ -102,7 +103,7 @@ def main(path: str, threads: str, way: str) -> None:
             text.read(some)
             taken, length = time.perf_counter() - start, len(some)
         elif what == "together":
-            taken = text.together(int(count), tokens[:STEPS], int(threads))
+            taken = text.together(int(count), tokens[:TOKENS_TOGETHER], int(threads))
         else:
             text.read(tokens[:1])
             start = time.perf_counter()

@@ -121,7 +121,6 @@ cdef class ProfileSession:
     cdef list devices       # ProfiledDevices
     cdef list broken        # (name, reason) of devices that were not watched to the end
     cdef uint64_t dropped[16]
-    cdef object dtype
     cdef readonly object begun
     """Begin of the session in nanoseconds of CLOCK_MONOTONIC; None: not begun."""
     cdef readonly object ended
@@ -129,7 +128,7 @@ cdef class ProfileSession:
 
     def __init__(self, limit, bint by_node):
         global profile_sessions
-        self.dtype = record_dtype()
+        record_dtype()  # now: memory may be short when the session ends
         self.limit = read_number("limit", limit, 1)
         profile_sessions += 1
         self.number = profile_sessions
@@ -217,7 +216,7 @@ cdef class ProfileSession:
         """
         cdef Py_ssize_t row = 0
         cdef uhal_profile_chunk *chunk = self.first
-        found = _numpy.zeros(self.count, self.dtype)
+        found = _numpy.zeros(self.count, record_dtype())
         cdef char *to = <char *>_cnumpy.PyArray_DATA(found)
         while chunk != NULL:
             memcpy(to, chunk.records, chunk.count * sizeof(uhal_profile_record))

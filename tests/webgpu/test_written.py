@@ -251,6 +251,23 @@ def test_a_row_of_blocks_times_a_vector(
 # -- attention of language models ------------------------------------------------------------------
 
 
+def behind(start: int, *arrays: Array) -> list[DeviceBuffer]:
+    """Arrays on the device that begin `start` elements behind the start of their buffers."""
+    return [
+        DeviceBuffer.from_numpy(
+            np.concatenate([np.full(start, np.nan).astype(one.dtype), one.ravel()])
+        )[start:]
+        for one in arrays
+    ]
+
+
+def within(out: DeviceBuffer, shape: tuple[int, ...]) -> Doubles:
+    """Return the results between two elements that must still be NaN."""
+    got: Doubles = out.to_numpy().astype("f8")
+    assert np.isnan(got[[0, -1]]).all()
+    return got[1:-1].reshape(shape)
+
+
 class Cached:
     """Queries over caches with room behind the last key, and their exact attention."""
 
@@ -279,15 +296,10 @@ class Cached:
         Arrays begin `start` elements behind the start of their buffers.
         """
         module_of_attention = Module.from_file(FOLDER / "attention.spv.gz")
-        before = np.full(start, np.nan).astype(self.numpy_dtype)
-        q, k, v = (
-            DeviceBuffer.from_numpy(np.concatenate([before, one.ravel()]))[start:]
-            for one in (self.query, self.keys, self.values)
-        )
+        q, k, v = behind(start, self.query, self.keys, self.values)
         bias = None if self.bias is None else DeviceBuffer.from_numpy(self.bias.ravel())
         position = DeviceBuffer.from_numpy(np.array([self.position], "i8"))
-        poisoned = np.full(self.query.size + 2, np.nan).astype(self.numpy_dtype)
-        out = DeviceBuffer.from_numpy(poisoned)
+        out = DeviceBuffer.from_numpy(np.full(self.query.size + 2, np.nan).astype(self.numpy_dtype))
         rows = self.tokens * self.heads
         part = (self.width + 9) // 8 * 8
         parts = DeviceBuffer.from_numpy(np.full(rows * splits * part, np.nan, "f4"))
@@ -300,9 +312,7 @@ class Cached:
             sizes = (self.heads, self.width, self.capacity, self.window, split, splits)
             merge = module_of_attention.get_function(f"sdpa_merge_{self.dtype}")
             merge[rows, 64](parts, position, out[1:-1], *sizes)
-        got: Doubles = out.to_numpy().astype("f8")
-        assert np.isnan(got[[0, -1]]).all()
-        return got[1:-1].reshape(self.query.shape)
+        return within(out, self.query.shape)
 
     def exact(self) -> tuple[Doubles, Doubles]:
         """Return the exact results, and the bound of their errors."""
@@ -415,11 +425,7 @@ class Paged:
 
         Arrays begin `start` elements behind the start of their buffers.
         """
-        before = np.full(start, np.nan).astype(self.numpy_dtype)
-        numbers = [
-            DeviceBuffer.from_numpy(np.concatenate([before, one.ravel()]))[start:]
-            for one in (self.query, self.keys, self.values)
-        ]
+        numbers = behind(start, self.query, self.keys, self.values)
         tables, sequences, positions, ancestors, bias, sinks = (
             None if one is None else DeviceBuffer.from_numpy(one.ravel())
             for one in (
@@ -443,9 +449,7 @@ class Paged:
                 *(self.heads, self.width, self.texts, self.capacity),
                 *(self.window, self.sink_tokens, splits),
             )
-        got: Doubles = out.to_numpy().astype("f8")
-        assert np.isnan(got[[0, -1]]).all()
-        return got[1:-1].reshape(self.query.shape)
+        return within(out, self.query.shape)
 
     def exact(self) -> tuple[Doubles, Doubles]:
         """Return the exact results, and the bound of their errors."""

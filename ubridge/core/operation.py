@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ubridge.core.accuracy import EXACT, Accuracy
-from ubridge.core.kept import kept_property
 from ubridge.core.layout import Shape
+from uhal.kept import kept_property
 
 Array = Any
 """A numpy array; the references are written for f64 and for integers."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from ubridge.core.kept import kept_property
 from ubridge.core.layout import Layout
 from uhal import DType
+from uhal.kept import kept_property
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ubridge.core.kept import kept_property
 from ubridge.core.layout import Shape
 from ubridge.core.operation import WORK, Op
 from ubridge.core.promotion import checked_number
@@ -16,6 +15,7 @@ from ubridge.core.question import Question
 from ubridge.core.storage_view import StorageView
 from uhal import DType
 from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.kept import kept_property
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import operator
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -49,6 +48,7 @@ from uhal.errors import (
 )
 from uhal.habits import refuse_names
 from uhal.images.regular_file import path_of
+from uhal.kept import kept_property
 from uhal.progress import Progress
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Model(ProcessBound):
 
     # -- text ------------------------------------------------------------------------------------
 
-    @cached_property
+    @kept_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer beside the weights, read at the first access; may be set."""
         return Tokenizer.load(self.source)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NoReturn
 
 from uhal.errors import InvalidImageError
+from uhal.kept import kept_property
 
 MAGIC = b"\x7fELF"
 
@@ -134,7 +134,7 @@ class Elf:
         self._section_count: int = fields[12]
         self._names_index: int = fields[13]
 
-    @cached_property
+    @kept_property
     def segments(self) -> tuple[Segment, ...]:
         """The program headers; each lies inside the file."""
         if self._program_count == 0:
@@ -152,7 +152,7 @@ class Elf:
             found.append(Segment(kind, flags, offset, address, file_size, memory_size))
         return tuple(found)
 
-    @cached_property
+    @kept_property
     def sections(self) -> tuple[Section, ...]:
         """The section headers with their names; each of a standard type lies inside the file."""
         if self._section_offset == 0 or self._section_count == 0:
@@ -192,17 +192,17 @@ class Elf:
         """The symbols of the full table, or of the dynamic table if the full table was stripped."""
         return self.full_symbols or self.dynamic_symbols
 
-    @cached_property
+    @kept_property
     def full_symbols(self) -> tuple[Symbol, ...]:
         """The symbols of the full table; none if they were stripped."""
         return self._symbols_of(SHT_SYMTAB)
 
-    @cached_property
+    @kept_property
     def dynamic_symbols(self) -> tuple[Symbol, ...]:
         """The symbols of the dynamic table, which the system's loader uses."""
         return self._symbols_of(SHT_DYNSYM)
 
-    @cached_property
+    @kept_property
     def notes(self) -> tuple[Note, ...]:
         """The notes of the note segments, or of the note sections where there are none."""
         ranges = [(part.offset, part.file_size) for part in self.segments if part.type == PT_NOTE]

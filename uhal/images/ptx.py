@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from uhal.errors import ArgumentValueError
 from uhal.images import header_signature
@@ -30,6 +29,7 @@ from uhal.images.ptx_parameters import (
     with_use,
 )
 from uhal.images.ptx_text import code_of, fail, statements
+from uhal.kept import kept_property
 from uhal.signature import LazySignatures, Signature, merge
 
 MAX_BYTES = 256 << 20
@@ -72,7 +72,7 @@ class PtxEntry:
     required_block: Extent | None = None
     """`.reqntid`: the only block the kernel may be launched with."""
 
-    @cached_property
+    @kept_property
     def signature(self) -> Signature:
         """The signature from the text and its `//uhal.sig` line together.
 

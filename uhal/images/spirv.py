@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from functools import cached_property
 
 from uhal.images import header_signature
 from uhal.images.spirv_words import (
@@ -28,6 +27,7 @@ from uhal.images.spirv_words import (
     Function,
     SpirvWords,
 )
+from uhal.kept import kept_property
 from uhal.signature import LazySignatures, Parameter, ParameterKind, Signature
 
 _FLOATS = {2: "f16", 4: "f32", 8: "f64"}
@@ -37,7 +37,7 @@ _ONES = array("I", [1, 1])
 class SpirvModule(SpirvWords):
     """A module and its kernels. Immutable. Any method may raise `InvalidImageError`."""
 
-    @cached_property
+    @kept_property
     def signatures(self) -> Mapping[str, Signature]:
         """Description of each kernel, computed on first access."""
         return LazySignatures(self.entries, lambda name: self.signature(self.entries[name]))
@@ -81,7 +81,7 @@ class SpirvModule(SpirvWords):
         constants = {} if shares else self._header_constants
         return header_signature.with_header(image, constants)
 
-    @cached_property
+    @kept_property
     def _header_constants(self) -> dict[str, bytes]:
         """Each kernel's parameters, from the constants of `<uhal/kernel.h>`."""
         found: dict[str, bytes] = {}

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from functools import cached_property
 
 from uhal.images.spirv import SpirvModule
 from uhal.images.spirv_words import (
@@ -47,6 +46,7 @@ from uhal.images.spirv_words import (
     Instruction,
     pack_words,
 )
+from uhal.kept import kept_property
 
 DYNAMIC_SHARED = "uhal_dynamic_shared"
 SHARED = 0
@@ -211,7 +211,7 @@ class Cutter:
             position = end
         return _Use(names, calls, indirect)
 
-    @cached_property
+    @kept_property
     def _pointer_types(self) -> frozenset[int]:
         return frozenset(
             identifier
@@ -261,7 +261,7 @@ class Cutter:
         passed = tuple(SHARED if one in self._shared else one for one in hidden)
         return Slice(pack_words(words), capabilities, passed, indirect)
 
-    @cached_property
+    @kept_property
     def _preamble(self) -> tuple[list[Instruction], dict[int, list[Instruction]]]:
         """Declarations of the whole module, and the decorations of each identifier."""
         general: list[Instruction] = []

@@ -12,10 +12,10 @@ import sys
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NoReturn
 
 from uhal.errors import InvalidImageError
+from uhal.kept import kept_property
 
 MAGIC = 0x07230203
 HEADER_WORDS = 5
@@ -259,7 +259,7 @@ class SpirvWords:
                 return self._string(found.start + 3, found.end)[0]
         return None
 
-    @cached_property
+    @kept_property
     def is_compiled_as_hip(self) -> bool:
         """Whether clang's HIP front end made the module."""
         return any(

@@ -12,11 +12,11 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from uhal import environment
+from uhal.kept import kept_property
 from uhal.profiler.accesses import Access, Branch, Instructions, Kind, Space, add, advice
 from uhal.profiler.ptx_lines import PtxLines, SourceLine
 
@@ -72,17 +72,17 @@ class KernelCounts:
                 add(total, one, ("line", "kind", "space", "bytes"))
         return total
 
-    @cached_property
+    @kept_property
     def thread_instructions(self) -> float:
         """Instructions of the PTX that threads execute, in all blocks."""
         return self.scale * sum(one.threads for one in self.instructions)
 
-    @cached_property
+    @kept_property
     def warp_instructions(self) -> float:
         """Instructions of the PTX that warps issue, in all blocks."""
         return self.scale * sum(one.warps for one in self.instructions)
 
-    @cached_property
+    @kept_property
     def classes(self) -> dict[str, float]:
         """Instructions of threads by class, most first."""
         found: dict[str, float] = {}
@@ -152,7 +152,7 @@ class KernelCounts:
         variance = max(squares - n * mean * mean, 0.0) / (n - 1)
         return math.sqrt(variance / n * (1 - n / total)) / mean
 
-    @cached_property
+    @kept_property
     def lines_of_text(self) -> PtxLines:
         """The PTX by its lines."""
         return PtxLines(self.ptx)
@@ -219,7 +219,7 @@ class KernelCounts:
 
     # -- by line -----------------------------------------------------------------------------------
 
-    @cached_property
+    @kept_property
     def lines(self) -> list[LineCounts]:
         """The counts by line of the source, in order; by PTX line if the PTX names no source."""
         found: dict[tuple[str, int], LineCounts] = {}

@@ -6,8 +6,9 @@ The code that makes them is also imported on demand, so that `import uhal` stays
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
+
+from uhal.kept import kept_property
 
 if TYPE_CHECKING:
     from uhal.profiler import summary, timeline
@@ -29,7 +30,7 @@ class Results:
             raise RuntimeError("the profile has not ended: leave its `with` block, or stop() it")
         return self._records
 
-    @cached_property
+    @kept_property
     def work(self) -> Sequence[summary.Work]:
         """A row for each kernel, piece of library work and kind of copy, by device.
 
@@ -56,21 +57,21 @@ class Results:
 
         return [row for row in self.work if row.kind in COPIES]
 
-    @cached_property
+    @kept_property
     def ranges(self) -> Sequence[summary.RangeRow]:
         """A row for each range of `uhal.annotate`."""
         from uhal.profiler import summary
 
         return summary.ranges(self.records)
 
-    @cached_property
+    @kept_property
     def devices(self) -> Sequence[timeline.Use]:
         """Busy and idle time of each device that worked, and its longest gaps."""
         from uhal.profiler import timeline
 
         return timeline.uses(self.records)
 
-    @cached_property
+    @kept_property
     def memory(self) -> Sequence[timeline.Memory]:
         """Memory in use on each device over time, and its owners at the peak."""
         from uhal.profiler import timeline

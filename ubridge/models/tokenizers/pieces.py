@@ -8,11 +8,11 @@ pieces becomes tokens of its bytes. Without such tokens a run becomes one unknow
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 
 from ubridge.models.tokenizers.merging import merged
 from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary
 from ubridge.models.tokenizers.words import WordsTokenizer
+from uhal.kept import kept_property
 
 BLANK = "\u2581"
 
@@ -54,7 +54,7 @@ class PieceTokenizer(WordsTokenizer):
                 yield self._words.unknown
             unknown = token is None
 
-    @cached_property
+    @kept_property
     def _byte_of(self) -> dict[int, int]:
         return {token: byte for byte, token in self._words.bytes.items()}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +16,7 @@ from ubridge.habits import OF_TOKENIZER
 from uhal.errors import ArgumentTypeError, ArgumentValueError
 from uhal.habits import refuse_names
 from uhal.images.regular_file import path_of
+from uhal.kept import kept_property
 
 CONTROL_LOOKING = frozenset(
     (
@@ -123,12 +123,12 @@ class Tokenizer(ABC):
         """Return how the vocabulary spells a token."""
         return self._spelling_of(self.require_token(token))
 
-    @cached_property
+    @kept_property
     def special(self) -> Mapping[str, int]:
         """Tokens without text: begin, end, roles in a chat."""
         return self._special()
 
-    @cached_property
+    @kept_property
     def end_tokens(self) -> tuple[int, ...]:
         """Tokens after which a model stops: its own and other models' known end tokens."""
         found = {self.special[text] for text in ENDS if text in self.special}

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
 
 from ubridge.files.errors import InvalidFileError, require_valid
 from ubridge.models.tokenizers.tokenizer import CONTROL_LOOKING
+from uhal.kept import kept_property
 
 BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")
 """Pattern of a byte's token in vocabularies."""
@@ -46,7 +46,7 @@ class Vocabulary:
     eats_blanks: tuple[str, ...] = field(default=(), compare=False)
     """Special tokens that include the white space behind them."""
 
-    @cached_property
+    @kept_property
     def tokens(self) -> dict[str, int]:
         """Tokens by their texts; the last token wins where texts are equal."""
         return {text: token for token, text in enumerate(self.texts)}
@@ -57,7 +57,7 @@ class Vocabulary:
         texts = self.texts
         return {texts[token]: token for token, kind in enumerate(self.kinds) if kind in wanted}
 
-    @cached_property
+    @kept_property
     def bytes(self) -> Mapping[int, int]:
         """Token of each byte that has one."""
         found = {}
@@ -67,7 +67,7 @@ class Vocabulary:
                 found[int(match[1], 16)] = token
         return found
 
-    @cached_property
+    @kept_property
     def silent(self) -> frozenset[int]:
         """Tokens without text."""
         return frozenset(

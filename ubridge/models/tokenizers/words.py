@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 
 from ubridge.models.tokenizers.special import ByteStream, SpecialTexts
 from ubridge.models.tokenizers.tokenizer import Stream, Tokenizer
 from ubridge.models.tokenizers.vocabulary import Kind, Vocabulary
+from uhal.kept import kept_property
 
 
 class WordsTokenizer(Tokenizer):
@@ -63,15 +63,15 @@ class WordsTokenizer(Tokenizer):
     def _ends(self) -> frozenset[int]:
         return self._words.ends
 
-    @cached_property
+    @kept_property
     def _bytes(self) -> list[bytes]:
         return [self._bytes_of(token) for token in range(self.vocabulary)]
 
-    @cached_property
+    @kept_property
     def _parsed(self) -> SpecialTexts:
         kinds = (Kind.CONTROL, Kind.UNKNOWN, Kind.USER_DEFINED)
         return SpecialTexts(self._words.of_kinds(*kinds), self._words.eats_blanks)
 
-    @cached_property
+    @kept_property
     def _always_parsed(self) -> SpecialTexts:
         return SpecialTexts(self._words.of_kinds(Kind.USER_DEFINED), self._words.eats_blanks)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from ubridge.core.kept import kept_property
 from ubridge.core.kernel_def import KernelDef, lines_by_vectors, tiles
 from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import MatmulKernel, Product
 from ubridge.device.executor import DeviceExecutor
 from ubridge.device.images import load_module
 from uhal.errors import InvalidImageError
+from uhal.kept import kept_property
 
 TENSOR_MODULE = "matmul_tensor"
 TENSOR_VECTORS_MODULE = "matmul_vectors_tensor"

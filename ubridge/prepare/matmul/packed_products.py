@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import lru_cache
 from math import prod
 
-from ubridge.core.kept import kept_property
 from ubridge.core.lowering import Memory, Steps
 from ubridge.core.product import Product
 from ubridge.device.executor import DeviceExecutor
@@ -19,6 +18,7 @@ from ubridge.prepare.matmul.kernels import ProductKernel
 from uhal import DeviceLimits
 from uhal.errors import NotFoundError
 from uhal.images import cpu_level
+from uhal.kept import kept_property
 
 MATRICES = "matmul_packed"
 VECTORS = "matvec"
