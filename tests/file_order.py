@@ -23,8 +23,8 @@ def known_seconds(config: pytest.Config) -> dict[str, float]:
     given: dict[str, float] | None = getattr(config, "workerinput", {}).get("uhal_seconds")
     if given is not None:
         return given
-    assert config.cache is not None
-    return dict(config.cache.get(KEY, {}))
+    cache = _cache(config)
+    return dict(cache.get(KEY, {})) if cache is not None else {}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -57,9 +57,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     if any("::" in one for one in options.file_or_dir):
         return
-    assert config.cache is not None
     rounded = {file: round(seconds, 2) for file, seconds in SECONDS.items()}
-    config.cache.set(KEY, {**known_seconds(config), **rounded})
+    if (cache := _cache(config)) is not None:
+        cache.set(KEY, {**known_seconds(config), **rounded})
+
+
+def _cache(config: pytest.Config) -> pytest.Cache | None:
+    # pytest -p no:cacheprovider leaves the attribute out
+    return getattr(config, "cache", None)
 
 
 def _file(nodeid: str) -> str:

@@ -42,11 +42,11 @@ def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[DeviceRow]:
 
 
 @pytest.fixture(scope="session")
-def folder(request: pytest.FixtureRequest) -> Path:
-    """Folder of kernels compiled in earlier runs."""
-    cache = request.config.cache
-    assert cache is not None
-    return cache.mkdir("kernels")
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of kernels compiled in earlier runs; a new one without pytest's cache."""
+    # pytest -p no:cacheprovider leaves the attribute out
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
+    return cache.mkdir("kernels") if cache is not None else tmp_path_factory.mktemp("kernels")
 
 
 @pytest.fixture(scope="module")
