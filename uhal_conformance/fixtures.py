@@ -15,6 +15,7 @@ import pytest
 from uhal import Device, Module, diagnostics
 from uhal_conformance.gate import Gate
 from uhal_conformance.images import KERNELS
+from uhal_conformance.kept_folders import kept_folder
 from uhal_conformance.row import DeviceRow, in_place
 
 
@@ -42,11 +43,9 @@ def row(request: pytest.FixtureRequest, folder: Path) -> Iterator[DeviceRow]:
 
 
 @pytest.fixture(scope="session")
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of kernels compiled in earlier runs; a new one without pytest's cache."""
-    # pytest -p no:cacheprovider leaves the attribute out
-    cache: pytest.Cache | None = getattr(request.config, "cache", None)
-    return cache.mkdir("kernels") if cache is not None else tmp_path_factory.mktemp("kernels")
+def folder(request: pytest.FixtureRequest) -> Path:
+    """Folder of kernels compiled in earlier runs."""
+    return kept_folder(request.config, "kernels")
 
 
 @pytest.fixture(scope="module")

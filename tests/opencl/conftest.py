@@ -17,6 +17,7 @@ from tests.conformance.rows import ROWS
 from tests.debian_packages import unpack
 from tests.requirements import missing
 from uhal import Device
+from uhal_conformance.kept_folders import kept_folder
 
 ROW = next(row for row in ROWS if row.name == "opencl")
 
@@ -24,9 +25,7 @@ ROW = next(row for row in ROWS if row.name == "opencl")
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
     """Folder of compiled kernels and packages, kept between runs."""
-    cache = request.config.cache
-    assert cache is not None
-    return cache.mkdir("kernels")
+    return kept_folder(request.config, "kernels")
 
 
 LAYERS = {
@@ -73,9 +72,7 @@ def layer(folder: Path) -> Callable[..., Mapping[str, str]]:
 @pytest.fixture(scope="session")
 def packages(request: pytest.FixtureRequest) -> Path:
     """Debian's OpenCL loader, Khronos's headers and tools."""
-    cache = request.config.cache
-    assert cache is not None
-    return unpack(cache.mkdir("debian"), "opencl")
+    return unpack(kept_folder(request.config, "debian"), "opencl")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.opencl.others import Runtime, intel_2022, pocl_3, pocl_7
 from tests.sampling import SOAK
+from uhal_conformance.kept_folders import kept_folder
 
 pytestmark = pytest.mark.skipif(not SOAK, reason="packages of 250 MB and an hour: in a soak")
 
@@ -32,9 +33,7 @@ NO_RECORDS = "not tells_where and not whoever_waits and not told_once and not ba
 @pytest.fixture(scope="session")
 def debian(request: pytest.FixtureRequest) -> Path:
     """Folder of packages, kept between runs."""
-    cache = request.config.cache
-    assert cache is not None
-    return cache.mkdir("debian")
+    return kept_folder(request.config, "debian")
 
 
 def passes(runtime: Runtime, tests: tuple[str, ...], but: str, folder: Path, **more: str) -> None:

@@ -19,6 +19,7 @@ import uhal
 from tests.requirements import missing
 from tests.sampling import SOAK
 from uhal.profiler.records import KINDS
+from uhal_conformance.kept_folders import kept_folder
 
 pytestmark = pytest.mark.skipif(not SOAK, reason="packages of 130 MB: in a soak")
 
@@ -45,9 +46,7 @@ QUERIES = {
 @pytest.fixture(scope="session")
 def packages(request: pytest.FixtureRequest) -> Path:
     """Folder of the judge's packages, kept between runs."""
-    cache = request.config.cache
-    assert cache is not None
-    folder = cache.mkdir("perfetto") / f"{sys.version_info.minor}"
+    folder = kept_folder(request.config, "perfetto") / f"{sys.version_info.minor}"
     if not folder.is_dir():
         with tempfile.TemporaryDirectory(dir=folder.parent) as name:
             made = Path(name, "made")

@@ -11,6 +11,7 @@ import pytest
 from tests.conformance.rows import ROWS
 from uhal import Device, DeviceBuffer, _lane
 from uhal.ptx import Kernel
+from uhal_conformance.kept_folders import kept_folder
 
 Array = np.ndarray[Any, Any]
 Launch = Callable[..., list[Array]]
@@ -23,9 +24,9 @@ def driver(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     row = next(row for row in ROWS if row.name == "cuda-sim")
-    assert row.prepare is not None and request.config.cache is not None
+    assert row.prepare is not None
     with pytest.MonkeyPatch.context() as patch:
-        prepared = row.prepare(request.config.cache.mkdir("kernels"))
+        prepared = row.prepare(kept_folder(request.config, "kernels"))
         for variable, value in {**row.environment, **prepared}.items():
             patch.setenv(variable, value)
         yield

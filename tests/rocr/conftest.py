@@ -9,14 +9,13 @@ import pytest
 
 from tests.rocr.machine import Machine, machine
 from tests.rocr.topology import GPUS
+from uhal_conformance.kept_folders import kept_folder
 
 
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
     """Folder of packages, the model and the descriptions of devices, kept between runs."""
-    cache = request.config.cache
-    assert cache is not None
-    return cache.mkdir("debian")
+    return kept_folder(request.config, "debian")
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ import pytest
 from tests.children import ROOT, check_child, untold
 from tests.debian_packages import LIBRARIES, unpack
 from uhal import Api, NoDeviceError
+from uhal_conformance.kept_folders import kept_folder
 
 FOUND = "runtime found, no device"
 
@@ -25,9 +26,11 @@ def environment(request: pytest.FixtureRequest) -> Mapping[str, str]:
     """Environment in which a program finds the runtime, and the runtime its own libraries."""
     if Path("/dev/kfd").exists():
         pytest.skip("there is a driver for AMD devices here: tests with --device rocm use it")
-    cache = request.config.cache
-    assert cache is not None
-    library = unpack(cache.mkdir("debian"), "rocr-5.2") / LIBRARIES / "libhsa-runtime64.so.1"
+    library = (
+        unpack(kept_folder(request.config, "debian"), "rocr-5.2")
+        / LIBRARIES
+        / "libhsa-runtime64.so.1"
+    )
     return {"UHAL_ROCM_LIBRARY": str(library), "LD_LIBRARY_PATH": str(library.parent)}
 
 

@@ -15,6 +15,7 @@ from tests.requirements import missing
 from tests.simulated import third_party
 from tests.simulated.process import PROGRAMS
 from uhal import DeviceError
+from uhal_conformance.kept_folders import kept_folder
 
 
 def compile_twice() -> None:
@@ -30,9 +31,7 @@ def test_hip_python(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
         missing("there is no C compiler for the test's libhiprtc")
-    cache = request.config.cache
-    assert cache is not None
-    site = third_party.install(cache.mkdir("third_party"), third_party.HIP_PYTHON)
+    site = third_party.install(kept_folder(request.config, "third_party"), third_party.HIP_PYTHON)
     library = tmp_path / "lib" / "libhiprtc.so"
     library.parent.mkdir()
     subprocess.run([compiler, "-shared", "-fPIC", PROGRAMS / "hiprtc.c", "-o", library], check=True)

@@ -12,6 +12,7 @@ from simulators.topsfb import of_host, ubridge
 from tests.conformance.rows import KERNELS, ROOT, compile_for_host
 from tops_backend.entries import families, signatures
 from uhal.images.topsfb import read_gcu, read_topsfb
+from uhal_conformance.kept_folders import kept_folder
 
 
 def test_every_entry_of_ubridge_is_in_a_container() -> None:
@@ -44,8 +45,7 @@ def test_files_that_are_up_to_date_stay(tmp_path: Path) -> None:
 
 
 def test_a_host_build_becomes_a_container(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    assert request.config.cache is not None
-    library = compile_for_host(KERNELS / "globals.cu", request.config.cache.mkdir("kernels"))
+    library = compile_for_host(KERNELS / "globals.cu", kept_folder(request.config, "kernels"))
     image = tmp_path / "globals.topsfb"
     command = [sys.executable, "-m", "simulators.topsfb.of_host", str(library), str(image)]
     subprocess.run(command, cwd=ROOT, check=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.requirements import missing
+from uhal_conformance.kept_folders import kept_folder
 
 # The list includes dependencies, because pip installs without them; numpy is already there.
 NVIDIA = (
@@ -53,8 +54,7 @@ _NO_NETWORK = (
 
 def cache_of(config: pytest.Config) -> Path:
     """Return the folder where installed libraries are kept from run to run."""
-    assert config.cache is not None
-    return config.cache.mkdir("third_party")
+    return kept_folder(config, "third_party")
 
 
 def install(folder: Path, packages: tuple[str, ...], **environment: str) -> Path:

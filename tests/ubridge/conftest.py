@@ -8,6 +8,7 @@ import pytest
 
 from tests.conformance.rows import prepared_rows
 from uhal import Device, _lane
+from uhal_conformance.kept_folders import kept_folder
 
 KERNELS_RUN_ON = ("host", "cuda-sim", "rocm-sim", "opencl")
 """The devices of tests marked `entries`, by the names of the conformance suite."""
@@ -89,9 +90,7 @@ def simulated(request: pytest.FixtureRequest) -> Iterator[Callable[[str], None]]
 
     A device of `--device` takes the place of its backend's simulated driver and needs no setting.
     """
-    cache = request.config.cache
-    assert cache is not None
-    folder = cache.mkdir("kernels")
+    folder = kept_folder(request.config, "kernels")
     rows = prepared_rows(request.config.getoption("--device"))
     ready = set()
     with pytest.MonkeyPatch.context() as patch:

@@ -29,6 +29,7 @@ from ubridge.device import registry
 from ubridge.device.registry import OURS
 from uhal import Device, doctor
 from uhal.errors import ArgumentTypeError, NotFoundError, NotSupportedError
+from uhal_conformance.kept_folders import kept_folder
 from uhal_conformance.row import in_place
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,10 +43,8 @@ assert tests.ubridge.op_runs_decoding and tests.ubridge.op_runs_windows
 @pytest.fixture(scope="module")
 def skeleton(request: pytest.FixtureRequest) -> Iterator[Device]:
     """The device of `tests/skeleton_backend`, installed for this module of tests."""
-    cache = request.config.cache
-    assert cache is not None
     row = next(row for row in ROWS if row.name == "skeleton")
-    with in_place(row, cache.mkdir("kernels")):
+    with in_place(row, kept_folder(request.config, "kernels")):
         device = Device(0, "skeleton")
         yield device
         device.close()

@@ -20,6 +20,7 @@ from tests.sampling import rounds
 from uhal_conformance import images, report
 from uhal_conformance.gaps import UNSUPPORTED, Gaps, read_gaps
 from uhal_conformance.images import IMAGES, KERNELS, NoImageError, image_for
+from uhal_conformance.kept_folders import kept_folder
 from uhal_conformance.row import DeviceRow
 from uhal_conformance.running import Run, TestResult
 
@@ -77,9 +78,7 @@ def test_a_failure_is_told_with_its_reason(tmp_path: Path) -> None:
 def test_a_backend_of_another_distribution_brings_images_and_gaps(
     tmp_path: Path, request: pytest.FixtureRequest, seed: int
 ) -> None:
-    cache = request.config.cache
-    assert cache is not None
-    folder = cache.mkdir("kernels")
+    folder = kept_folder(request.config, "kernels")
     for source in KERNELS.glob("*.cu"):
         shutil.copy(compile_for_host(source, folder), tmp_path / f"{source.stem}.so")
     installed = prepare_skeleton(folder)

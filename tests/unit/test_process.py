@@ -20,6 +20,7 @@ import pytest
 from tests.children import ROOT, check_child
 from tests.conformance.rows import KERNELS, compile_for_host
 from tests.sampling import rounds
+from uhal_conformance.kept_folders import kept_folder
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 VENDOR_LIBRARIES = (
@@ -36,9 +37,7 @@ VENDOR_LIBRARIES = (
 @pytest.fixture(scope="module")
 def image(request: pytest.FixtureRequest) -> str:
     """Return kernels/basic.cu compiled for this machine's CPU."""
-    cache = request.config.cache
-    assert cache is not None
-    return str(compile_for_host(KERNELS / "basic.cu", cache.mkdir("kernels")))
+    return str(compile_for_host(KERNELS / "basic.cu", kept_folder(request.config, "kernels")))
 
 
 # -- importing -------------------------------------------------------------------------------------

@@ -9,14 +9,13 @@ import pytest
 
 from tests.webgpu.lavapipe import lavapipe
 from uhal import Device
+from uhal_conformance.kept_folders import kept_folder
 
 
 @pytest.fixture(scope="session")
 def folder(request: pytest.FixtureRequest) -> Path:
     """Folder of compiled kernels and packages, kept between runs."""
-    cache = request.config.cache
-    assert cache is not None
-    return cache.mkdir("kernels")
+    return kept_folder(request.config, "kernels")
 
 
 @pytest.fixture(scope="module")
