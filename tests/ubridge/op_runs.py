@@ -282,6 +282,13 @@ def clip(t: Trial) -> Iterator[Outcome]:
     yield Outcome(ub.clip(x.tensor, *bounds).to_numpy(), np.clip(wide(x), *held))
 
 
+@run("kind_of_float")
+def kind_of_float(t: Trial) -> Iterator[Outcome]:
+    x = t.x(t.shape())
+    got = getattr(ub, t.op.name)(x.tensor).to_numpy()
+    yield Outcome(got, reference(t.op, wide(x)))
+
+
 @run("scan", "fold")
 def along_an_axis(t: Trial) -> Iterator[Outcome]:
     """Running sums and products: an axis of n elements has n additions or multiplications."""

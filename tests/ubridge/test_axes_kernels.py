@@ -104,6 +104,30 @@ def test_bounds_of_elements(host: Device, rng: np.random.Generator, dtype: str) 
             np.testing.assert_array_equal(got.astype(np.float64), exact, f"{count} {bounds}")
 
 
+@pytest.mark.parametrize("dtype", OPS["isnan"].dtypes)
+def test_kinds_of_floats(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """All bits of f16 and bf16, and random bits of others, in every layout."""
+    kind = as_dtype(dtype).dtype
+    bits = np.dtype(f"u{kind.itemsize}")
+    drawn = rng.integers(0, 2 ** (8 * kind.itemsize), 2**16, bits)
+    if kind.itemsize == 2:
+        drawn = rng.permutation(2**16).astype(bits)
+    else:
+        mantissa = np.finfo(kind).nmant
+        edges = np.array([0, 1, 2**mantissa - 1], bits)
+        ones = bits.type((1 << 8 * kind.itemsize - 1 - mantissa) - 1) << bits.type(mantissa)
+        sign = bits.type(1 << 8 * kind.itemsize - 1)
+        special = np.concatenate([edges, edges | ones, edges | sign, edges | ones | sign])
+        drawn[rng.permutation(2**16)[:4096]] = rng.choice(special, 4096)
+    array = drawn.view(kind).reshape(256, 256)
+    x = ub.asarray(array, device=host)
+    for name in ("isfinite", "isinf", "isnan", "signbit"):
+        for own, exact in ((x, array), (x.T, array.T), (x[1:, ::2], array[1:, ::2])):
+            got = getattr(ub, name)(own).to_numpy()
+            with np.errstate(invalid="ignore"):
+                np.testing.assert_array_equal(got, getattr(np, name)(exact), name)
+
+
 @pytest.mark.parametrize("dtype", OPS["argsort"].dtypes)
 def test_orders_of_rows_of_every_length(host: Device, rng: np.random.Generator, dtype: str) -> None:
     """Equal elements keep their order in both directions; all NaN are equal and the largest."""

@@ -160,6 +160,7 @@ def test_an_operation_of_each_kind_calls_its_function(
         "binary": ([x, y], None, None, {}),
         "compare": ([x, y], None, None, {}),
         "cast": ([x], None, None, {"dtype": "i32"}),
+        "kind_of_float": ([x], None, None, {}),
         "where": ([mask, x, y], None, None, {}),
         "masked_fill": ([x, mask.astype("?")], 3.0, None, {}),
         "gated": ([x, y], None, None, {}),

@@ -405,3 +405,47 @@ CLIP = define(
     np.clip,
     composed=_compose_clip,
 )
+
+
+def _compose_isfinite(question: Question, steps: Steps) -> None:
+    """Compare x - x, which is NaN unless x is finite, with itself."""
+    (x,), layout = steps.operands, question.layout(0)
+    whole, rest = Layout.contiguous(layout.shape), steps.scratch(layout.size, x.dtype)
+    steps.run(SUBTRACT, [(x, layout), (x, layout)], (rest, whole))
+    steps.run(EQUAL, [(rest, whole), (rest, whole)], (steps.result, whole))
+
+
+def _compose_isinf(question: Question, steps: Steps) -> None:
+    """Compare the magnitude with infinity."""
+    (x,), layout = steps.operands, question.layout(0)
+    whole, size = Layout.contiguous(layout.shape), steps.scratch(layout.size, x.dtype)
+    steps.run(ABS, [(x, layout)], (size, whole))
+    bound, spread = steps.scratch(1, x.dtype), Layout(layout.shape, (0,) * layout.rank)
+    steps.run(memory.FILL, [], (bound, Layout.contiguous((1,))), math.inf)
+    steps.run(EQUAL, [(size, whole), (bound, spread)], (steps.result, whole))
+
+
+def _compose_isnan(question: Question, steps: Steps) -> None:
+    """Compare x with itself: NaN alone is not equal."""
+    (x,), layout = steps.operands, question.layout(0)
+    whole = Layout.contiguous(layout.shape)
+    steps.run(NOT_EQUAL, [(x, layout), (x, layout)], (steps.result, whole))
+
+
+KIND = Family(
+    "kind_of_float", "x", "shape of x; u8, 0 or 1", rule=_each, kinds="T -> u8", replaces=1
+)
+ISFINITE = define(
+    "isfinite",
+    KIND,
+    "isfinite",
+    REALS,
+    "whether x is neither infinite nor NaN",
+    np.isfinite,
+    composed=_compose_isfinite,
+)
+ISINF = define(
+    "isinf", KIND, "isinf", REALS, "whether x is infinite", np.isinf, composed=_compose_isinf
+)
+ISNAN = define("isnan", KIND, "isnan", REALS, "whether x is NaN", np.isnan, composed=_compose_isnan)
+SIGNBIT = define("signbit", KIND, "signbit", REALS, "whether x has a minus sign", np.signbit)

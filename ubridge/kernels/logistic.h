@@ -7,10 +7,41 @@
 
 #include "few_digits.h"
 
+#if KERNEL_ON_GPU
 DEVICE_FUNCTION f32 power_of_e(f32 x)
 {
     return expf(x);
 }
+#else
+// 2^64 e^x for x <= 0, in fewer instructions than a call takes. The factor keeps results normal
+// where e^x is not; below 2^-190 the result is 0. A NaN is kept.
+DEVICE_FUNCTION f32 raised_power_of_e(f32 x)
+{
+    // x = count * ln 2 + rest. Adding 1.5 * 2^23 rounds to an integer, found in the low bits.
+    const f32 held = x < -132.4f ? -132.4f : x;
+    const f32 shifted = held * 1.44269504f + 12582912.0f;
+    const f32 count = shifted - 12582912.0f;
+    const f32 rest = (held - count * 0.693359375f) - count * -2.12194440e-4f;
+    // |rest| <= ln 2 / 2, where the Taylor series ends within an ulp after the seventh power.
+    f32 series = 1.0f / 5040.0f;
+    series = series * rest + 1.0f / 720.0f;
+    series = series * rest + 1.0f / 120.0f;
+    series = series * rest + 1.0f / 24.0f;
+    series = series * rest + 1.0f / 6.0f;
+    series = series * rest + 1.0f / 2.0f;
+    series = series * rest * rest + rest;
+    u32 bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits << 23) + ((127u + 64u) << 23);
+    f32 power;
+    memcpy(&power, &bits, sizeof power);
+    return power * series + power;
+}
+DEVICE_FUNCTION f32 power_of_e(f32 x)
+{
+    return raised_power_of_e(x) * 0x1p-64f;
+}
+#endif
 DEVICE_FUNCTION f64 power_of_e(f64 x)
 {
     return exp(x);
@@ -76,7 +107,22 @@ DEVICE_FUNCTION T logistic(T x, T factor, T scale = T(1), Tail tail = Tail())
     return factor * (negative ? power : T(1)) / (T(1) + power * near) * (scale * rest) * rest;
 }
 
+// As above without a scale. Only the last product is rounded to a subnormal.
+DEVICE_FUNCTION f32 logistic(f32 x, f32 factor)
+{
+    const bool negative = x < 0;
+    const f32 power = raised_power_of_e(-fabsf(x));
+    const f32 product = (negative ? factor * power : factor) / (1 + power * 0x1p-64f);
+    return negative ? product * 0x1p-64f : product;
+}
+DEVICE_FUNCTION f64 logistic(f64 x, f64 factor)
+{
+    return logistic(x, factor, f64(1));
+}
+
 #endif
+
+#if KERNEL_ON_GPU
 
 // The same for results of type T.
 template <class T>
@@ -97,5 +143,19 @@ DEVICE_FUNCTION Compute<T> logistic_for(Compute<T> x, Compute<T> factor,
 #endif
         return logistic(x, factor, scale);
 }
+
+#else
+
+template <class T> DEVICE_FUNCTION Compute<T> logistic_for(Compute<T> x, Compute<T> factor)
+{
+    return logistic(x, factor);
+}
+template <class T>
+DEVICE_FUNCTION Compute<T> logistic_for(Compute<T> x, Compute<T> factor, Compute<T> scale)
+{
+    return logistic(x, factor, scale);
+}
+
+#endif
 
 #endif

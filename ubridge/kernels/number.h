@@ -192,10 +192,29 @@ template <class To, class From> DEVICE_FUNCTION Compute<To> convert(From x)
         // The highest plus one is a power of two, so a float holds it exactly.
         const From above = From(u64(1) << (8 * sizeof(To) - 1)) * From(is_signed<To> ? 1 : 2);
         const From lowest = From(Limits<To>::lowest);
+#if KERNEL_ON_GPU
         const bool low = x < lowest;
         const bool high = x >= above;
         const To cut = To(low || high || is_nan(x) ? From(0) : x);
         return low ? Limits<To>::lowest : high ? Limits<To>::highest : cut;
+#else
+        // Minima and maxima of vectors take a CPU less time than choices of three.
+        if constexpr (sizeof(To) < sizeof(From)) {
+            const From highest = From(Limits<To>::highest);
+            const From number = is_signed<To> && is_nan(x) ? From(0) : x;
+            const From not_low = number > lowest ? number : lowest;
+            const From within = not_low < highest ? not_low : highest;
+            // Smaller integers have no conversion of their own.
+            if constexpr (sizeof(To) < 4)
+                return To(i32(within));
+            else
+                return To(within);
+        } else {
+            const From not_high = x < above ? x : From(0);
+            const To cut = To(not_high > lowest ? not_high : lowest);
+            return x >= above ? Limits<To>::highest : cut;
+        }
+#endif
     } else {
         return To(x);
     }

@@ -16,13 +16,11 @@ from ubridge.definitions.attention import (
     appended,
     paged,
 )
-from ubridge.definitions.calls import named
 from ubridge.ops.engine import (
     Plan,
     Value,
     apply,
     ask,
-    change,
     contiguous,
     plan_change,
     reshaped,
@@ -177,7 +175,23 @@ def cached_attention(
     return run(plan, None, stream)
 
 
-@named
+def plan_paged_append(pool: Value, source: Value, slots: Value) -> Plan | None:
+    """Plan a write of tokens into pages, from memory that does not overlap them."""
+    name = PAGED_APPEND.name
+    require_tensors(name, pool, source, slots)
+    require_one_device(name, pool, source, slots)
+    if slots._dtype is not i64:
+        raise ArgumentTypeError(f"{name}: expected slots of i64, got {slots._dtype}")
+    shapes = (one._layout.shape for one in (pool, source, slots))
+    paged(*shapes, pool._dtype, source._dtype)
+    if not pool._layout.is_contiguous:
+        raise ArgumentValueError(
+            f"{name}: expected a contiguous pool, because it is changed in place"
+        )
+    return plan_change(PAGED_APPEND, pool, [contiguous(one) for one in (source, slots)])
+
+
+@remembered(plan_paged_append, changes=True)
 def paged_append(
     pool: Tensor,
     source: Tensor,
@@ -196,19 +210,11 @@ def paged_append(
     then four elements that hold the row's f32 scale. `width` is a multiple of 4. An element is its
     8 bits times the scale. The largest magnitude of a row becomes 127, or 448 for f8e4m3.
     """
-    name = PAGED_APPEND.name
-    require_tensors(name, pool, source, slots)
-    require_one_device(name, pool, source, slots)
-    if slots._dtype is not i64:
-        raise ArgumentTypeError(f"{name}: expected slots of i64, got {slots._dtype}")
-    shapes = (one._layout.shape for one in (pool, source, slots))
-    paged(*shapes, pool._dtype, source._dtype)
-    if not pool._layout.is_contiguous:
-        raise ArgumentValueError(
-            f"{name}: expected a contiguous pool, because it is changed in place"
-        )
-    operands = [contiguous(apart(pool, one, stream)) for one in (source, slots)]
-    return change(PAGED_APPEND, pool, operands, stream)
+    require_tensors(PAGED_APPEND.name, pool, source, slots)
+    require_one_device(PAGED_APPEND.name, pool, source, slots)
+    source, slots = apart(pool, source, stream), apart(pool, slots, stream)
+    plan = plan_paged_append(pool, source, slots)
+    return pool if plan is None else apply(plan, stream)
 
 
 def plan_paged_attention(

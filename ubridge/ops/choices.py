@@ -15,7 +15,15 @@ from ubridge.core.promotion import (
     storage_of,
     with_number,
 )
-from ubridge.definitions.elementwise import CLIP, COPY, MAXIMUM, MINIMUM, NOT_EQUAL, WHERE
+from ubridge.definitions.elementwise import (
+    CLIP,
+    COPY,
+    ISNAN,
+    MAXIMUM,
+    MINIMUM,
+    NOT_EQUAL,
+    WHERE,
+)
 from ubridge.ops.elementwise import plan_binary, plan_conversion, plan_unary
 from ubridge.ops.engine import Plan, Value, ask, constant, contiguous, of_each, run
 from ubridge.ops.remembering import remembered
@@ -97,8 +105,10 @@ def clip(
 
 
 def _plan_isnan(x: Value) -> Value:
-    """Plan the comparison of x with itself: NaN alone is not equal."""
-    require_tensors("isnan", x)
+    """Plan a question about floats, or the comparison of x with itself."""
+    require_tensors(ISNAN.name, x)
+    if x._dtype.name in ISNAN.dtypes:
+        return of_each(ISNAN, (x,), bool_)
     return plan_binary(NOT_EQUAL, x, x)
 
 

@@ -18,10 +18,13 @@ from ubridge.definitions.elementwise import (
     BITWISE_XOR,
     COPYSIGN,
     EQUAL,
+    ISFINITE,
+    ISINF,
     LESS,
+    SIGNBIT,
 )
 from ubridge.ops.elementwise import plan_binary, plan_conversion, plan_unary
-from ubridge.ops.engine import Value, filled, run
+from ubridge.ops.engine import Value, filled, of_each, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
@@ -106,7 +109,9 @@ def bitwise_invert(
 
 
 def _plan_signbit(x: Value) -> Value:
-    require_tensors("signbit", x)
+    require_tensors(SIGNBIT.name, x)
+    if x._dtype.name in SIGNBIT.dtypes:
+        return of_each(SIGNBIT, (x,), bool_)
     is_float = x._dtype.kind == "float"
     return plan_binary(LESS, plan_binary(COPYSIGN, 1.0, x) if is_float else x, 0)
 
@@ -120,16 +125,21 @@ def signbit(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None =
     return run(_plan_signbit(x), out, stream)
 
 
-def _plan_magnitude(name: str, op: Op, of_integers: int, x: Value) -> Value:
-    """Plan a comparison of magnitudes with infinity, which integers never are."""
-    require_tensors(name, x)
+def _plan_kind(op: Op, comparison: Op, of_integers: int, x: Value) -> Value:
+    """Plan a question about floats; integers are all finite.
+
+    Other floats compare magnitudes with infinity.
+    """
+    require_tensors(op.name, x)
+    if x._dtype.name in op.dtypes:
+        return of_each(op, (x,), bool_)
     if x._dtype.kind != "float":
         return filled(x, bool_, x._layout.shape, of_integers)
-    return plan_binary(op, plan_unary(ABS, x), inf)
+    return plan_binary(comparison, plan_unary(ABS, x), inf)
 
 
-_plan_isfinite = partial(_plan_magnitude, "isfinite", LESS, 1)
-_plan_isinf = partial(_plan_magnitude, "isinf", EQUAL, 0)
+_plan_isfinite = partial(_plan_kind, ISFINITE, LESS, 1)
+_plan_isinf = partial(_plan_kind, ISINF, EQUAL, 0)
 
 
 @remembered(_plan_isfinite)

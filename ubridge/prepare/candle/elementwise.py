@@ -16,7 +16,10 @@ from ubridge.definitions.elementwise import (
     BINARY,
     COMPARISON,
     COPY,
+    COPYSIGN,
     MASKED_FILL,
+    NOT_EQUAL,
+    SIGNBIT,
     SILU_MUL,
     UNARY,
     WHERE,
@@ -33,7 +36,7 @@ _BITS = {1: u8, 2: i16, 4: u32, 8: i64}
 """Types of each size that are copied bit by bit."""
 
 
-def _each(question: Question, steps: Steps, *numbers: str) -> None:
+def each(question: Question, steps: Steps, *numbers: str) -> None:
     """Add an operation on one operand; `numbers` are parameter names of its kernel."""
     x, layout = _operand(question, steps, 0)
     steps.launch(
@@ -48,11 +51,11 @@ def _each(question: Question, steps: Steps, *numbers: str) -> None:
 
 
 def _with_number(question: Question, steps: Steps) -> None:
-    _each(question, steps, "param")
+    each(question, steps, "param")
 
 
 def _with_factors(question: Question, steps: Steps) -> None:
-    _each(question, steps, "mul", "add")
+    each(question, steps, "mul", "add")
 
 
 def _binary(question: Question, steps: Steps) -> None:
@@ -99,6 +102,16 @@ def _masked_fill(question: Question, steps: Steps) -> None:
         value=steps.number(),
         out=steps.result,
     )
+
+
+def _signbit(question: Question, steps: Steps) -> None:
+    """Give the sign to 1, and compare with 1."""
+    (x,), layout = steps.operands, question.layout(0)
+    whole, signed = Layout.contiguous(layout.shape), steps.scratch(layout.size, x.dtype)
+    one = (steps.scratch(1, x.dtype), Layout(layout.shape, (0,) * layout.rank))
+    steps.run(FILL, [], (one[0], Layout.contiguous((1,))), 1)
+    steps.run(COPYSIGN, [one, (x, layout)], (signed, whole))
+    steps.run(NOT_EQUAL, [(signed, whole), one], (steps.result, whole))
 
 
 def _gated(question: Question, steps: Steps) -> None:
@@ -178,12 +191,13 @@ def _lies_across(layout: Layout) -> bool:
 
 
 LOWERINGS: Lowerings = {
-    UNARY: Launches(_each, KernelDef("unary", PLAIN, by_vectors)),
+    UNARY: Launches(each, KernelDef("unary", PLAIN, by_vectors)),
     WITH_NUMBER: Launches(_with_number, KernelDef("unary", PLAIN, by_vectors)),
     AFFINE: Launches(_with_factors, KernelDef("affine", PLAIN, by_vectors)),
     BINARY: Launches(_binary, KernelDef("binary", PLAIN, by_vectors)),
     COMPARISON: Launches(_binary, KernelDef("binary", PLAIN, by_vectors)),
-    ASTYPE: Launches(_each, KernelDef("cast", "{root}_{dtype}_{other}", by_vectors)),
+    SIGNBIT: Launches(_signbit),
+    ASTYPE: Launches(each, KernelDef("cast", "{root}_{dtype}_{other}", by_vectors)),
     WHERE: Launches(_where, KernelDef("ternary", BY_IDS, by_vectors)),
     MASKED_FILL: Launches(_masked_fill, KernelDef("fused", PLAIN, by_vectors)),
     SILU_MUL: Launches(_gated, KernelDef("fused", PLAIN, by_vectors)),

@@ -1,4 +1,4 @@
-"""Lowerings for CPUs alone: along axes, copies of rows, pooling and resizing."""
+"""Lowerings for CPUs alone: along axes, copies of rows, kinds of floats, pooling and resizing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from ubridge.core.kernel_def import (
     BY_IDS,
     PLAIN,
     KernelDef,
+    by_vectors,
     pieces_of_elements,
     pieces_of_lines,
 )
 from ubridge.core.lowering import Launches, Lowerings, Steps
 from ubridge.core.question import Question
 from ubridge.definitions import windows
-from ubridge.definitions.elementwise import CLIP
+from ubridge.definitions.elementwise import CLIP, ISFINITE, ISINF, ISNAN, SIGNBIT
 from ubridge.definitions.indexing import INDEX_SELECT
 from ubridge.definitions.memory import COPY2D
 from ubridge.definitions.rows import CUMSUM, PROD, SORT, SORT_DESCENDING, SORTING
-from ubridge.prepare.candle.elementwise import copy_rows
+from ubridge.prepare.candle.elementwise import copy_rows, each
 from ubridge.prepare.candle.indexing import BY_ID, choose
 from ubridge.prepare.candle.windows import bilinear2d, nearest2d, pool2d
 
@@ -96,12 +97,14 @@ def _choose(question: Question, steps: Steps) -> None:
 
 _LINES = KernelDef(_MODULE, PLAIN, pieces_of_lines)
 _CHOICES = KernelDef(_MODULE, BY_IDS, pieces_of_lines)
+_KINDS = KernelDef("kinds", PLAIN, by_vectors)
 _IMAGES = KernelDef("images", PLAIN, pieces_of_elements)
 
 LOWERINGS: Lowerings = {
     CUMSUM: Launches(_along, _LINES),
     PROD: Launches(_along, _LINES),
     CLIP: Launches(_clip, _LINES),
+    **dict.fromkeys((ISFINITE, ISINF, ISNAN, SIGNBIT), Launches(each, _KINDS)),
     COPY2D: Launches(_copy_rows, _LINES),
     SORTING: Launches(_sort, _LINES),
     SORT: Launches(_sort, _LINES),
