@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -78,21 +78,19 @@ def _is_comparable(other: Any) -> bool:
     return hasattr(kind, "__dlpack__") or hasattr(kind, "__array__")
 
 
-def _in_place(op: Op) -> Callable[[Any, Any], DeviceTensor]:
-    """The method behind an operator that writes its result over the left operand."""
+_Method: TypeAlias = Callable[..., "DeviceTensor"]
+_prefix: Callable[[Op], _Method] = elementwise.unary_function
+_operator: Callable[..., _Method] = elementwise.binary_function
+
+
+def _operators(op: Op) -> tuple[_Method, _Method, _Method]:
+    """The methods behind `x + y`, behind `number + x`, and behind `x += y`."""
     function = _operator(op)
 
-    def method(self: DeviceTensor, other: Any) -> DeviceTensor:
+    def in_place(self: DeviceTensor, other: Any) -> DeviceTensor:
         return function(self, other, out=self)
 
-    return method
-
-
-_prefix: Callable[[Op], Callable[..., DeviceTensor]] = elementwise.unary_function
-_operator: Callable[[Op], Callable[..., DeviceTensor]] = elementwise.binary_function
-_reflected: Callable[[Op], Callable[..., DeviceTensor]] = partial(
-    elementwise.binary_function, number_first=True
-)
+    return function, _operator(op, number_first=True), in_place
 
 
 class DeviceTensor(StridedTensor):
@@ -226,34 +224,13 @@ class DeviceTensor(StridedTensor):
 
     # -- operators -------------------------------------------------------------------------------
 
-    __add__ = _operator(ADD)
-    __radd__ = _reflected(ADD)
-    __iadd__ = _in_place(ADD)
-
-    __sub__ = _operator(SUBTRACT)
-    __rsub__ = _reflected(SUBTRACT)
-    __isub__ = _in_place(SUBTRACT)
-
-    __mul__ = _operator(MULTIPLY)
-    __rmul__ = _reflected(MULTIPLY)
-    __imul__ = _in_place(MULTIPLY)
-
-    __truediv__ = _operator(DIVIDE)
-    __rtruediv__ = _reflected(DIVIDE)
-    __itruediv__ = _in_place(DIVIDE)
-
-    __mod__ = _operator(REMAINDER)
-    __rmod__ = _reflected(REMAINDER)
-    __imod__ = _in_place(REMAINDER)
-
-    __floordiv__ = _operator(FLOOR_DIVIDE)
-    __rfloordiv__ = _reflected(FLOOR_DIVIDE)
-    __ifloordiv__ = _in_place(FLOOR_DIVIDE)
-
-    __pow__ = elementwise.power
-    __rpow__ = _reflected(POW)
-    __ipow__ = _in_place(POW)
-
+    __add__, __radd__, __iadd__ = _operators(ADD)
+    __sub__, __rsub__, __isub__ = _operators(SUBTRACT)
+    __mul__, __rmul__, __imul__ = _operators(MULTIPLY)
+    __truediv__, __rtruediv__, __itruediv__ = _operators(DIVIDE)
+    __mod__, __rmod__, __imod__ = _operators(REMAINDER)
+    __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(FLOOR_DIVIDE)
+    __pow__, __rpow__, __ipow__ = elementwise.power, *_operators(POW)[1:]
     __matmul__ = products.matmul
     __neg__ = _prefix(NEGATIVE)
     __abs__ = _prefix(ABS)
@@ -278,26 +255,11 @@ class DeviceTensor(StridedTensor):
     __gt__ = _operator(GREATER)
     __ge__ = _operator(GREATER_EQUAL)
 
-    __and__ = _operator(BITWISE_AND)
-    __rand__ = _reflected(BITWISE_AND)
-    __iand__ = _in_place(BITWISE_AND)
-
-    __or__ = _operator(BITWISE_OR)
-    __ror__ = _reflected(BITWISE_OR)
-    __ior__ = _in_place(BITWISE_OR)
-
-    __xor__ = _operator(BITWISE_XOR)
-    __rxor__ = _reflected(BITWISE_XOR)
-    __ixor__ = _in_place(BITWISE_XOR)
-
-    __lshift__ = _operator(BITWISE_LEFT_SHIFT)
-    __rlshift__ = _reflected(BITWISE_LEFT_SHIFT)
-    __ilshift__ = _in_place(BITWISE_LEFT_SHIFT)
-
-    __rshift__ = _operator(BITWISE_RIGHT_SHIFT)
-    __rrshift__ = _reflected(BITWISE_RIGHT_SHIFT)
-    __irshift__ = _in_place(BITWISE_RIGHT_SHIFT)
-
+    __and__, __rand__, __iand__ = _operators(BITWISE_AND)
+    __or__, __ror__, __ior__ = _operators(BITWISE_OR)
+    __xor__, __rxor__, __ixor__ = _operators(BITWISE_XOR)
+    __lshift__, __rlshift__, __ilshift__ = _operators(BITWISE_LEFT_SHIFT)
+    __rshift__, __rrshift__, __irshift__ = _operators(BITWISE_RIGHT_SHIFT)
     __invert__ = logic.bitwise_invert
 
     # -- text ------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 from ubridge.files.entries import ElementType, TensorEntry, bytes_of
 from ubridge.files.errors import InvalidFileError, require_valid
@@ -169,12 +169,3 @@ def header_bytes(
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     text += b" " * (-len(text) % 8)
     return _LENGTH.pack(len(text)) + text
-
-
-def write_header(
-    out: BinaryIO,
-    tensors: Iterable[tuple[str, DType, tuple[int, ...]]],
-    metadata: Mapping[str, str],
-) -> None:
-    """Write the header of a file."""
-    out.write(header_bytes(tensors, metadata))

@@ -80,7 +80,7 @@ def save(
         plain = [(name, kind, shape) for name, kind, shape in told if isinstance(kind, DType)]
         order = sorted(plain, key=lambda one: -one[1].itemsize)
         with replacing(target) as out:
-            safetensors.write_header(out, order, given)
+            out.write(safetensors.header_bytes(order, given))
             for name, *_ in order:
                 out.write(_bytes_of(tensors[name]))
     else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ubridge.core.block_formats import BlockFormat
@@ -52,7 +54,7 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
     )
     if len(paths) == 1:
         paths = list(files_of(paths[0]))
-    metadata: dict[str, Any] = {}
+    metadata: list[Any] = []
     entries: dict[str, TensorEntry] = {}
     parts = []
     for one in paths:
@@ -69,8 +71,7 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
                 f"{file.path}: expected a file of safetensors or GGUF, got one that begins with "
                 f"{file.pages[:8].tobytes()!r}. {advice_for(file.pages[:8].tobytes())}"
             )
-        # The first part of a GGUF has all metadata; the others repeat some.
-        metadata = {**{key: (told, key) for key in told}, **metadata}
+        metadata.append(told)
         for entry in found:
             if entry.name in entries:
                 raise InvalidFileError(
@@ -78,27 +79,8 @@ def load(path: PathLike | Sequence[PathLike], *, device: DeviceLike | None = Non
                 )
             entries[entry.name] = entry
     require_parts(parts)
-    return Weights(entries, _Metadata(metadata), wanted)
-
-
-class _Metadata(Mapping[str, Any]):
-    """The metadata of all files together; each value is read when it is asked for."""
-
-    def __init__(self, sources: Mapping[str, tuple[Mapping[str, Any], str]]) -> None:
-        self._sources = sources
-
-    def __getitem__(self, key: str) -> Any:
-        source, name = self._sources[key]
-        return source[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
-
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def __repr__(self) -> str:
-        return f"<metadata: {', '.join(self)}>"
+    # The first part of a GGUF has all metadata, so its values come first; the others repeat some.
+    return Weights(entries, MappingProxyType(ChainMap(*metadata)), wanted)
 
 
 class Weights(ProcessBound, Mapping[str, Weight]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -88,10 +88,6 @@ class Call:
     def shape(self) -> Shape:
         """The result's shape."""
         return self.question.shape
-
-    def with_written(self, view: StorageView) -> Call:
-        """Return the same call with its result in another view."""
-        return replace(self, written=view)
 
     @property
     def is_in_place(self) -> bool:

@@ -6,6 +6,7 @@ So the graph has the function's own checks and shapes, and enqueues the same lau
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ubridge.core.fits import require
@@ -146,7 +147,7 @@ class Describer(Executor):
         )
         view = self._storages.view_of(wanted)._replace(size=found.size)
         if all(self._storages.values[one].storage != found.storage for one in node.inputs):
-            return call.with_written(view)
+            return replace(call, written=view)
         require(
             view == found,
             f"{node}, out: the operation changes its input in place; expected None or that "

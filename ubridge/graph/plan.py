@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ubridge.core.closing import Closing
+from ubridge.core.fits import require
 from ubridge.core.process_bound import ProcessBound
 from ubridge.graph.calls import with_values
 from ubridge.graph.dry_run import DryRun, naming
@@ -42,7 +43,7 @@ class Verification:
         return not self.differing
 
 
-class GraphPlan(ProcessBound):
+class GraphPlan(ProcessBound, Closing):
     """A graph ready to be replayed on a device. A context manager; any thread may replay it.
 
     The plan holds the graph and its memory until the plan is closed. Replays never overlap: they
@@ -155,17 +156,6 @@ class GraphPlan(ProcessBound):
         """
         self._plan.close()
 
-    def __enter__(self) -> GraphPlan:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"<GraphPlan of {self.graph.n_ops} operations: {self._plan!r}>"
 
@@ -191,16 +181,16 @@ class GraphPlan(ProcessBound):
             return
         if value.shape != own.shape or value.dtype is not own.dtype:
             raise _unfit(name, own, value.shape, value.dtype)
-        if not value.is_contiguous:
-            raise ArgumentValueError(
-                f"leaf {name!r}: expected a contiguous tensor, as the kernels were given; copy() "
-                "makes one"
-            )
-        if name not in self._followed:
-            raise ArgumentValueError(
-                f"leaf {name!r}: expected an array, which is copied into it, got a tensor; no "
-                "launch of the plan reads the leaf, so none could read the tensor instead"
-            )
+        require(
+            value.is_contiguous,
+            f"leaf {name!r}: expected a contiguous tensor, as the kernels were given; copy() "
+            "makes one",
+        )
+        require(
+            name in self._followed,
+            f"leaf {name!r}: expected an array, which is copied into it, got a tensor; no "
+            "launch of the plan reads the leaf, so none could read the tensor instead",
+        )
         start = value.layout.start_offset
         slots[name] = value.buffer[start : start + value.size]
 

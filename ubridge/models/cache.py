@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ubridge as ub
+from ubridge.core.closing import Closing
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.process_bound import ProcessBound
@@ -12,7 +13,7 @@ from ubridge.models.step import Step
 from uhal.habits import refuse_names
 
 
-class Cache(ProcessBound):
+class Cache(ProcessBound, Closing):
     """The tokens of one text and the state of each layer. Made by `Model.cache`.
 
     A cache belongs to the model that made it, and holds device memory until it is closed or
@@ -105,12 +106,6 @@ class Cache(ProcessBound):
             self.step.close()
             self.step = None
         self.tensors = {}
-
-    def __enter__(self) -> Cache:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -18,12 +18,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 import ubridge as ub
+from ubridge.core.closing import Closing
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
 from uhal.errors import ArgumentTypeError
@@ -185,7 +186,7 @@ class EngramRows:
     pending: Future[npt.NDArray[np.float32]]
 
 
-class Engram:
+class Engram(Closing):
     """One layer's Engram. One thread at a time may use it.
 
     `weights` are f32 tensors: `key.weight` (streams, hidden, elements), `key.bias`, `value.weight`
@@ -283,9 +284,3 @@ class Engram:
     def close(self) -> None:
         """End the thread that reads rows. A second call does nothing."""
         self._reader.shutdown()
-
-    def __enter__(self) -> Engram:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.close()

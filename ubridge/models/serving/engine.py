@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import ubridge as ub
+from ubridge.core.closing import Closing
 from ubridge.core.fits import require
 from ubridge.core.operand_checks import whole_number
 from ubridge.models.paging import PageCounts, PagedSequence
@@ -89,7 +90,7 @@ class EngineStats:
     """Numbers of live, reusable and free pages."""
 
 
-class Engine:
+class Engine(Closing):
     """Runs many texts of a model together, in one cache of pages.
 
     Each step reads tokens of all running texts as one batch: the next token of each, and parts of
@@ -387,12 +388,6 @@ class Engine:
             raise InvalidHandleError(
                 f"Engine.{call}: expected an open engine, got a closed engine. Make another."
             )
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ubridge as ub
+from ubridge.core.closing import Closing
 from ubridge.core.fits import require
 from ubridge.core.process_bound import ProcessBound
 from ubridge.files.errors import InvalidFileError, require_valid
@@ -36,7 +37,7 @@ _PARTS_FOR_AN_ANSWER = 4
 """Without `max_tokens`, a chat reserves a quarter of the context for the answer."""
 
 
-class Session(ProcessBound):
+class Session(ProcessBound, Closing):
     """A model, its tokenizer and one cache, in which prompts follow each other.
 
     The next prompt reads only the tokens that the cache does not hold. The session, not the model,
@@ -239,12 +240,6 @@ class Session(ProcessBound):
     def close(self) -> None:
         """Free the cache's memory; the next prompt allocates another cache."""
         self._shared.close()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _described(self, cache: CacheLike) -> dict[str, Any]:
         """Facts that a saved cache must share with the session."""
