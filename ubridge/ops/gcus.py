@@ -64,7 +64,7 @@ def launch_quantized_matmul(
         raise ArgumentValueError(
             f"matmul: expected 4 or 8 bits and groups that divide k = {k}, got {bits} and {group}"
         )
-    _gcu(op, a)
+    _gcu(op, x=(a, 0))
     stored = weight.view(u8 if bits == 4 else i8)
     of_groups = Layout.contiguous((k // group, n))
     operands = (
@@ -99,15 +99,17 @@ def launch_rotary(
     kernel would skip the token.
     """
     op = ROTARY if cos_sin.dtype is query.dtype else ROTARY_F32
-    _gcu(op, query)
+    _gcu(
+        op,
+        query=(query, tokens * q_heads * head_size),
+        key=(key, tokens * k_heads * head_size),
+        positions=(positions, tokens),
+    )
     width = head_size if rotated is None else rotated
     require(
         0 < width <= head_size and width % 2 == 0,
         f"rotary: expected an even part of {head_size}, got {width}",
     )
-    require_size(op, "query", query, tokens * q_heads * head_size)
-    require_size(op, "key", key, tokens * k_heads * head_size)
-    require_size(op, "positions", positions, tokens)
     rows = cos_sin.size // width
     if tokens == 0:
         return
@@ -147,11 +149,9 @@ def launch_reshape_and_cache(
     of block `slots[t] // block size`, or nowhere if its slot is negative. A slot past the caches is
     an `IndexError`.
     """
-    _gcu(RESHAPE_AND_CACHE, key)
     width = heads * head_size
-    require_size(RESHAPE_AND_CACHE, "key", key, tokens * width)
-    require_size(RESHAPE_AND_CACHE, "value", value, tokens * width)
-    require_size(RESHAPE_AND_CACHE, "slots", slots, tokens)
+    of_tokens = {"key": (key, tokens * width), "value": (value, tokens * width)}
+    _gcu(RESHAPE_AND_CACHE, **of_tokens, slots=(slots, tokens))
     blocks = min(key_cache.size, value_cache.size) // (width * block_size)
     if tokens == 0:
         return
@@ -204,10 +204,8 @@ def launch_paged_attention(
     checks them.
     """
     op = PAGED_ATTENTION_V1
-    at = _gcu(op, query)
     size = sequences * heads * head_size
-    require_size(op, "query", query, size)
-    require_size(op, "context_lengths", context_lengths, sequences)
+    at = _gcu(op, query=(query, size), context_lengths=(context_lengths, sequences))
     out = at.allocate(size, query.dtype, stream) if out is None else out
     require_size(op, "out", out, size)
     if size == 0:
@@ -253,7 +251,7 @@ def launch_paged_attention(
 
 def launch_quantize_q8_0(buffer: DeviceBuffer, *, stream: StreamLike | None = None) -> DeviceBuffer:
     """Quantize elements to blocks of 32, as i8: all scales (f16) first, then all bytes."""
-    at = _gcu(QUANTIZE_Q8_0, buffer)
+    at = _gcu(QUANTIZE_Q8_0, x=(buffer, 0))
     blocks = _blocks(buffer.size)
     out = at.allocate(blocks * (2 + Q8_0_ELEMENTS), i8, stream)
     if blocks:
@@ -270,9 +268,8 @@ def launch_dequantize_q8_0(
     stream: StreamLike | None = None,
 ) -> DeviceBuffer:
     """Turn blocks of `launch_quantize_q8_0` into elements of the output's dtype."""
-    _gcu(DEQUANTIZE_Q8_0, blocks)
-    require_size(DEQUANTIZE_Q8_0, "blocks", blocks, _blocks(elements) * (2 + Q8_0_ELEMENTS))
-    require_size(DEQUANTIZE_Q8_0, "out", out, elements)
+    stored = _blocks(elements) * (2 + Q8_0_ELEMENTS)
+    _gcu(DEQUANTIZE_Q8_0, blocks=(blocks, stored), out=(out, elements))
     if elements:
         memory = {"inp": blocks.view(i8), "out": out}
         _launch(DEQUANTIZE_Q8_0, memory, {"numel": elements}, stream)
@@ -287,12 +284,16 @@ def _blocks(elements: int) -> int:
     return elements // Q8_0_ELEMENTS
 
 
-def _gcu(op: Op, buffer: DeviceBuffer) -> DeviceExecutor:
-    at = DeviceExecutor.of(buffer.device)
+def _gcu(op: Op, **memory: tuple[DeviceBuffer, int]) -> DeviceExecutor:
+    """Return the executor; refuse other devices, and buffers with fewer elements than needed."""
+    first, _ = next(iter(memory.values()))
+    at = DeviceExecutor.of(first.device)
     if not at.has(op):
         raise NotSupportedError(
             f"{op.name}: only GCUs have this kernel, not {at.device!r}", backend=at.device.backend
         )
+    for name, (buffer, elements) in memory.items():
+        require_size(op, name, buffer, elements)
     return at
 
 

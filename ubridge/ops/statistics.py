@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod as product_of
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import axes_of, axis_of, element_of, require_number
 from ubridge.core.operation import Op
@@ -49,28 +50,37 @@ from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
 from uhal import DType
 from uhal.dtypes import DTypeLike, bool_, i64
-from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 
-def _plan_variance(
+def _plan_spread(
     name: str, x: Value, axis: Axes = None, ddof: float = 0, keepdims: bool = False
 ) -> Value | None:
-    """Plan the variance; f16 and bf16 give f32. `None` for a tensor that is widened in pieces."""
+    """Plan `var`, or `std` by its name; `None` for a tensor that is widened in pieces."""
     require_tensors(name, x)
     axes = axes_of(name, x._layout, axis)
     count = product_of(x.shape[one] for one in axes)
     require_number(f"{name}, ddof", ddof)
-    if count <= ddof:
-        raise ArgumentValueError(
-            f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}"
-        )
+    require(
+        count > ddof,
+        f"{name}: expected more elements than ddof along the axes, got {count} and {ddof}",
+    )
     wide = accumulated(averaged(x._dtype))
     if cuts(x, axes, wide):
         return None
     apart = plan_binary(SUBTRACT, plan_conversion(x, wide), _plan_middle(x, wide, axes, count))
     total = plan_reduction(SUM, plan_unary(SQUARE, apart), axes, keepdims)
-    return plan_binary(DIVIDE, total, count - ddof)
+    return _plan_of_variance(name, plan_binary(DIVIDE, total, count - ddof), x._dtype)
+
+
+def _plan_of_variance(name: str, variance: Value, dtype: DType) -> Value:
+    """Plan the variance or its root in the dtype of averages; f16 and bf16 are computed in f32."""
+    found = plan_unary(SQRT, variance) if name == "std" else variance
+    return plan_conversion(found, averaged(dtype))
+
+
+_plan_var = partial(_plan_spread, "var")
+_plan_std = partial(_plan_spread, "std")
 
 
 def _plan_middle(x: Value, wide: DType, axes: tuple[int, ...], count: int) -> Value:
@@ -98,13 +108,28 @@ def _variance_in_pieces(
     return binary(DIVIDE, total, count - ddof, None, stream)
 
 
-def plan_var(x: Value, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Value | None:
-    """Plan the variance in the dtype of averages."""
-    found = _plan_variance("var", x, axis, ddof, keepdims)
-    return None if found is None else plan_conversion(found, averaged(x._dtype))
+def _spread(
+    name: str,
+    x: Tensor,
+    axis: Axes,
+    ddof: float,
+    correction: float | None,
+    keepdims: bool,
+    out: Tensor | None,
+    stream: StreamLike | None,
+) -> Tensor:
+    """Compute `var` or `std`; `correction` is another name of `ddof`."""
+    if correction is not None:
+        require(not ddof, f"{name}: expected ddof or correction, got both. Give one.")
+        ddof = correction
+    plan = _plan_spread(name, x, axis, ddof, keepdims)
+    if plan is None:
+        variance = _variance_in_pieces(name, x, axis, ddof, keepdims, stream)
+        plan = _plan_of_variance(name, variance, x._dtype)
+    return run(plan, out, stream)
 
 
-@remembered(plan_var)
+@remembered(_plan_var)
 def var(
     x: Tensor,
     axis: Axes = None,
@@ -121,27 +146,10 @@ def var(
     `correction` is another name of `ddof`; PyTorch's default is 1. Raises `ArgumentValueError` for
     `ddof` elements or fewer.
     """
-    ddof = _ddof("var", ddof, correction)
-    plan = plan_var(x, axis, ddof, keepdims)
-    if plan is None:
-        found = _variance_in_pieces("var", x, axis, ddof, keepdims, stream)
-        plan = plan_conversion(found, averaged(x._dtype))
-    return run(plan, out, stream)
+    return _spread("var", x, axis, ddof, correction, keepdims, out, stream)
 
 
-def _ddof(name: str, ddof: float, correction: float | None) -> float:
-    if correction is not None and ddof:
-        raise ArgumentValueError(f"{name}: expected ddof or correction, got both. Give one.")
-    return ddof if correction is None else correction
-
-
-def plan_std(x: Value, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Value | None:
-    """Plan the root of the variance in the dtype of averages."""
-    found = _plan_variance("std", x, axis, ddof, keepdims)
-    return None if found is None else plan_conversion(plan_unary(SQRT, found), averaged(x._dtype))
-
-
-@remembered(plan_std)
+@remembered(_plan_std)
 def std(
     x: Tensor,
     axis: Axes = None,
@@ -153,12 +161,7 @@ def std(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Return the standard deviation over axes: the root of `var`."""
-    ddof = _ddof("std", ddof, correction)
-    plan = plan_std(x, axis, ddof, keepdims)
-    if plan is None:
-        variance = _variance_in_pieces("std", x, axis, ddof, keepdims, stream)
-        plan = plan_conversion(plan_unary(SQRT, variance), averaged(x._dtype))
-    return run(plan, out, stream)
+    return _spread("std", x, axis, ddof, correction, keepdims, out, stream)
 
 
 def plan_prod(

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, TypedDict
 
+from ubridge.core.fits import require
 from ubridge.models.text import template_process
 from ubridge.models.text.template_process import ANSWERS, LENGTH, MOST_BYTES, MOST_SECONDS, READY
 from uhal.errors import ArgumentTypeError, ArgumentValueError, NotSupportedError
@@ -68,19 +69,14 @@ def render(
     kind, text = _process.ask(marshal.dumps((str(template), values)))
     if kind == ANSWERS["text"]:
         return text
-    if kind == ANSWERS["refused"]:
-        raise ArgumentValueError(f"the chat template refuses these messages: {text}")
-    if kind == ANSWERS["syntax"]:
-        raise ArgumentValueError(f"the chat template has a mistake {text}")
-    limits = {
-        ANSWERS["memory"]: f"{MOST_BYTES >> 20} MB of memory",
-        ANSWERS["time"]: f"{MOST_SECONDS} seconds of processor time",
+    limit = "takes more than {}. Use another template."
+    why = {
+        ANSWERS["refused"]: f"refuses these messages: {text}",
+        ANSWERS["syntax"]: f"has a mistake {text}",
+        ANSWERS["memory"]: limit.format(f"{MOST_BYTES >> 20} MB of memory"),
+        ANSWERS["time"]: limit.format(f"{MOST_SECONDS} seconds of processor time"),
     }
-    if kind in limits:
-        raise ArgumentValueError(
-            f"the chat template takes more than {limits[kind]}. Use another template."
-        )
-    raise ArgumentValueError(f"the chat template {text}")
+    raise ArgumentValueError(f"the chat template {why.get(kind, text)}")
 
 
 class _Process:
@@ -203,8 +199,7 @@ def require_messages(messages: Sequence[Mapping[str, Any]]) -> None:
             f"messages: expected a list such as [{{'role': 'user', 'content': 'Hello'}}], got "
             f"{type(messages).__name__}"
         )
-    if not messages:
-        raise ArgumentValueError("messages: expected at least one, got none")
+    require(messages, "messages: expected at least one, got none")
     for index, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise ArgumentTypeError(

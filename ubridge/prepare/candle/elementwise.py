@@ -5,6 +5,9 @@ Kernels take strides: an array of lengths and strides, or null where everything 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from ubridge.core.kernel_def import BY_IDS, PLAIN, KernelDef, by_vectors, covering, strided
 from ubridge.core.layout import Layout, merged_axes, merged_words
 from ubridge.core.lowering import Given, Launches, Lowerings, Memory, Steps
@@ -36,7 +39,7 @@ _BITS = {1: u8, 2: i16, 4: u32, 8: i64}
 """Types of each size that are copied bit by bit."""
 
 
-def each(question: Question, steps: Steps, *numbers: str) -> None:
+def each(question: Question, steps: Steps, numbers: Sequence[str] = ()) -> None:
     """Add an operation on one operand; `numbers` are parameter names of its kernel."""
     x, layout = _operand(question, steps, 0)
     steps.launch(
@@ -48,14 +51,6 @@ def each(question: Question, steps: Steps, *numbers: str) -> None:
         out=steps.result,
         **{name: steps.number(index) for index, name in enumerate(numbers)},
     )
-
-
-def _with_number(question: Question, steps: Steps) -> None:
-    each(question, steps, "param")
-
-
-def _with_factors(question: Question, steps: Steps) -> None:
-    each(question, steps, "mul", "add")
 
 
 def _binary(question: Question, steps: Steps) -> None:
@@ -192,8 +187,8 @@ def _lies_across(layout: Layout) -> bool:
 
 LOWERINGS: Lowerings = {
     UNARY: Launches(each, KernelDef("unary", PLAIN, by_vectors)),
-    WITH_NUMBER: Launches(_with_number, KernelDef("unary", PLAIN, by_vectors)),
-    AFFINE: Launches(_with_factors, KernelDef("affine", PLAIN, by_vectors)),
+    WITH_NUMBER: Launches(partial(each, numbers=("param",)), KernelDef("unary", PLAIN, by_vectors)),
+    AFFINE: Launches(partial(each, numbers=("mul", "add")), KernelDef("affine", PLAIN, by_vectors)),
     BINARY: Launches(_binary, KernelDef("binary", PLAIN, by_vectors)),
     COMPARISON: Launches(_binary, KernelDef("binary", PLAIN, by_vectors)),
     SIGNBIT: Launches(_signbit),

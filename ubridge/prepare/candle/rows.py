@@ -190,8 +190,14 @@ def _scan(question: Question, steps: Steps) -> None:
     )
 
 
-def _rope(question: Question, steps: Steps, **sizes: int) -> None:
+def _rope(question: Question, steps: Steps) -> None:
     x, cos, sin = steps.operands
+    batch, outer, inner, width = question.shape
+    sizes = {
+        ROPE: {"bh": batch * outer, "td": inner * width, "d": width},
+        ROPE_I: {"bh": batch * outer, "td": inner * width},
+        ROPE_THD: {"b": batch, "t": outer, "h": inner, "d": width},
+    }
     per_batch = question.layout(1).rank == 3
     steps.launch(
         (question.shape.size // 2,),
@@ -200,23 +206,8 @@ def _rope(question: Question, steps: Steps, **sizes: int) -> None:
         sin=sin,
         dst=steps.result,
         stride_b=prod(question.shape[1:]) if per_batch else 0,
-        **sizes,
+        **sizes[question.op],
     )
-
-
-def _rope_halves(question: Question, steps: Steps) -> None:
-    batch, heads, positions, width = question.shape
-    _rope(question, steps, bh=batch * heads, td=positions * width, d=width)
-
-
-def _rope_neighbors(question: Question, steps: Steps) -> None:
-    batch, heads, positions, width = question.shape
-    _rope(question, steps, bh=batch * heads, td=positions * width)
-
-
-def _rope_heads_last(question: Question, steps: Steps) -> None:
-    batch, positions, heads, width = question.shape
-    _rope(question, steps, b=batch, t=positions, h=heads, d=width)
 
 
 LOWERINGS: Lowerings = {
@@ -228,7 +219,7 @@ LOWERINGS: Lowerings = {
     LAYER_NORM: Launches(_norm, KernelDef("reduce", PLAIN, block_per_row)),
     CUMSUM: Launches(_scan, KernelDef("scan", "scan_{dtype}", pieces_of_scans)),
     SORTING: Launches(_sort, KernelDef("sort", PLAIN, bitonic)),
-    ROPE: Launches(_rope_halves, KernelDef("reduce", PLAIN, covering)),
-    ROPE_I: Launches(_rope_neighbors, KernelDef("reduce", PLAIN, covering)),
-    ROPE_THD: Launches(_rope_heads_last, KernelDef("reduce", PLAIN, covering)),
+    ROPE: Launches(_rope, KernelDef("reduce", PLAIN, covering)),
+    ROPE_I: Launches(_rope, KernelDef("reduce", PLAIN, covering)),
+    ROPE_THD: Launches(_rope, KernelDef("reduce", PLAIN, covering)),
 }

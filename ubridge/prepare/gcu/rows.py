@@ -213,44 +213,34 @@ def _add_groups(question: Question, steps: Steps) -> None:
         steps.run(COPY, [(made, turned)], (whole, Layout.contiguous(turned.shape)))
 
 
-def _conv1d(question: Question, steps: Steps) -> None:
+def _convolution(question: Question, steps: Steps) -> None:
     """Add a convolution; one that exceeds the kernel's memory is refused."""
     if question.attribute("groups") > 1:
         _add_groups(question, steps)
         return
-    if question.attribute("dilation") != 1:
+    name, of_lines = question.op.name, question.op is CONV1D
+    if of_lines and question.attribute("dilation") != 1:
         raise NotSupportedError(
-            "conv1d: on a GCU with a dilation of 1 only; its kernel spreads the results too",
+            f"{name}: on a GCU with a dilation of 1 only; its kernel spreads the results too",
             backend="tops",
         )
-    _require_fitting(question)
-    size = question.layout(1).extent
-    if size > _MOST_KERNEL_ELEMENTS:
-        raise NotSupportedError(
-            f"conv1d: on a GCU with kernels up to {_MOST_KERNEL_ELEMENTS} elements, got {size}",
-            backend="tops",
-        )
-    arguments = _convolution_arguments(question, steps)
-    # The parameter for the result's length gets the number of axes; the kernel ignores it.
-    arguments["num_dims"] = arguments.pop("l_out")
-    steps.launch((), **arguments)
-
-
-def _conv2d(question: Question, steps: Steps) -> None:
-    if question.attribute("groups") > 1:
-        _add_groups(question, steps)
-        return
-    _require_fitting(question)
-    steps.launch((), **_convolution_arguments(question, steps))
-
-
-def _require_fitting(question: Question) -> None:
     nbytes = question.layout(0).size * question.dtype.itemsize
     if nbytes > _MOST_INPUT_BYTES:
         raise NotSupportedError(
-            f"{question.op.name}: on a GCU of inputs up to {_MOST_INPUT_BYTES} bytes, got {nbytes}",
+            f"{name}: on a GCU of inputs up to {_MOST_INPUT_BYTES} bytes, got {nbytes}",
             backend="tops",
         )
+    size = question.layout(1).extent
+    if of_lines and size > _MOST_KERNEL_ELEMENTS:
+        raise NotSupportedError(
+            f"{name}: on a GCU with kernels up to {_MOST_KERNEL_ELEMENTS} elements, got {size}",
+            backend="tops",
+        )
+    arguments = _convolution_arguments(question, steps)
+    if of_lines:
+        # The parameter for the result's length gets the number of axes; the kernel ignores it.
+        arguments["num_dims"] = arguments.pop("l_out")
+    steps.launch((), **arguments)
 
 
 LOWERINGS: Lowerings = {
@@ -263,6 +253,6 @@ LOWERINGS: Lowerings = {
     ROPE: Launches(_rope),
     ROPE_I: Launches(_rope),
     ROPE_THD: Launches(_rope),
-    CONV1D: Launches(_conv1d, cluster_kernel("conv", PLAIN)),
-    CONV2D: Launches(_conv2d, gcu_kernel("conv", PLAIN, in_l2=True)),
+    CONV1D: Launches(_convolution, cluster_kernel("conv", PLAIN)),
+    CONV2D: Launches(_convolution, gcu_kernel("conv", PLAIN, in_l2=True)),
 }
