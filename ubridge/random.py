@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import element_of, whole_number
 from ubridge.core.operation import Op
@@ -207,8 +208,7 @@ def _word64(name: str, value: object) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ArgumentTypeError(f"{name}: expected an int, got {type(value).__name__}")
     number = operator.index(value)
-    if not 0 <= number < 2**64:
-        raise ArgumentValueError(f"{name}: expected 0…2**64-1, got {number}")
+    require(0 <= number < 2**64, f"{name}: expected 0…2**64-1, got {number}")
     return number
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ubridge.core.fits import require
 from ubridge.core.promotion import promoted, with_number
 from ubridge.device.executor import DeviceExecutor
 from ubridge.ops.results import require_tensors
@@ -15,7 +16,7 @@ from ubridge.tensor import DeviceTensor
 from uhal import Device, DType, as_dtype
 from uhal.device import DeviceLike
 from uhal.dtypes import DTypeLike, bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from uhal.errors import ArgumentTypeError
 
 bool = bool_
 int8, int16, int32, int64 = i8, i16, i32, i64
@@ -109,8 +110,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     """Return the common dtype of tensors, dtypes and numbers."""
     numbers = [one for one in arrays_and_dtypes if isinstance(one, (int, float))]
     dtypes = [_dtype_of(one) for one in arrays_and_dtypes if not isinstance(one, (int, float))]
-    if not dtypes:
-        raise ArgumentValueError("result_type: expected at least one tensor or dtype")
+    require(dtypes, "result_type: expected at least one tensor or dtype")
     found = dtypes[0]
     for one in dtypes[1:]:
         found = promoted("result_type", found, one)

@@ -12,6 +12,7 @@ import numpy as np
 from ubridge import creation
 from ubridge.array_api.creation import full
 from ubridge.array_api.dtypes import result_type
+from ubridge.core.fits import require
 from ubridge.core.operand_checks import axis_of
 from ubridge.definitions.calls import named
 from ubridge.device.tensor_data import make
@@ -241,10 +242,10 @@ def matmul(x1: DeviceTensor, x2: DeviceTensor, /) -> DeviceTensor:
         return products.matmul(x1, x2)
     left = x1[None] if x1.ndim == 1 else x1
     right = x2[:, None] if x2.ndim == 1 else x2
-    if left.shape[-1] != right.shape[-2]:
-        raise ArgumentValueError(
-            f"matmul: expected a second operand of {left.shape[-1]} rows, got {right.shape[-2]}"
-        )
+    require(
+        left.shape[-1] == right.shape[-2],
+        f"matmul: expected a second operand of {left.shape[-1]} rows, got {right.shape[-2]}",
+    )
     found = reductions.sum(left[..., None] * right[..., None, :, :], -2)
     found = found[..., 0, :] if x1.ndim == 1 else found
     return found[..., 0] if x2.ndim == 1 else found
@@ -264,11 +265,11 @@ def tensordot(
         axes = (range(x1.ndim - axes, x1.ndim), range(axes))
     first = [axis_of("tensordot", x1.layout, one) for one in axes[0]]
     second = [axis_of("tensordot", x2.layout, one) for one in axes[1]]
-    if [x1.shape[one] for one in first] != [x2.shape[one] for one in second]:
-        raise ArgumentValueError(
-            f"tensordot: expected equal lengths of axes {first} and {second}, got shapes "
-            f"{x1.shape} and {x2.shape}"
-        )
+    require(
+        [x1.shape[one] for one in first] == [x2.shape[one] for one in second],
+        f"tensordot: expected equal lengths of axes {first} and {second}, got shapes "
+        f"{x1.shape} and {x2.shape}",
+    )
     rows = [one for one in range(x1.ndim) if one not in first]
     columns = [one for one in range(x2.ndim) if one not in second]
     lengths = [x1.shape[one] for one in rows], [x2.shape[one] for one in columns]

@@ -85,8 +85,7 @@ def alignment_of(metadata: Mapping[str, Any]) -> int:
 
 def _text(value: str, what: str, most: int) -> bytes:
     raw = value.encode("utf-8", "surrogateescape")
-    if len(raw) > most:
-        raise ArgumentValueError(f"{what} {value!r:.80}: expected at most {most} bytes")
+    require(len(raw) <= most, f"{what} {value!r:.80}: expected at most {most} bytes")
     return _U64.pack(len(raw)) + raw
 
 

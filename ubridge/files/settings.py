@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import InvalidFileError, require_valid
 from uhal.errors import NotSupportedError
 from uhal.images.regular_file import require_file
 
@@ -322,8 +322,7 @@ def bytes_of_file(path: str | os.PathLike[str], most: int = MOST_JSON_BYTES) -> 
     require_file(path, InvalidFileError)
     with Path(path).open("rb") as file:
         found = file.read(most + 1)
-    if len(found) > most:
-        raise InvalidFileError(f"{path}: expected a file of at most {most} bytes")
+    require_valid(len(found) <= most, path, f"expected a file of at most {most} bytes")
     return found
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import ubridge as ub
+from ubridge.core.fits import require
 from ubridge.models.architecture import Architecture
 from ubridge.models.body import Part, Tables, Tensor, products
 from ubridge.models.decoder import Decoder
@@ -59,11 +60,11 @@ class Share:
         self.heads = self._even("heads", whole.heads)
         # With fewer key heads than ranks, several ranks hold the same one.
         holders = max(ranks // whole.kv_heads, 1)
-        if whole.kv_heads * holders % ranks:
-            raise ArgumentValueError(
-                f"group: expected ranks that divide the {whole.kv_heads} key heads of "
-                f"{whole.name}, or a multiple of them, got {ranks} ranks"
-            )
+        require(
+            whole.kv_heads * holders % ranks == 0,
+            f"group: expected ranks that divide the {whole.kv_heads} key heads of "
+            f"{whole.name}, or a multiple of them, got {ranks} ranks",
+        )
         each = whole.kv_heads * holders // ranks
         first = rank // holders * each
         self.kv_heads: Range = (first, first + each)
@@ -128,11 +129,11 @@ class Share:
         """Rows of a joined matrix of queries, keys and values."""
         whole, width = self.whole, self.whole.width
         if whole.qkv == "groups" and whole.kv_heads > 1:
-            if whole.kv_heads % self.ranks:
-                raise ArgumentValueError(
-                    f"group: expected ranks that divide the {whole.kv_heads} groups of "
-                    f"{whole.name}, got {self.ranks} ranks"
-                )
+            require(
+                whole.kv_heads % self.ranks == 0,
+                f"group: expected ranks that divide the {whole.kv_heads} groups of "
+                f"{whole.name}, got {self.ranks} ranks",
+            )
             return (_scaled(self.kv_heads, (whole.group + 2) * width),)
         at_keys = whole.heads * width
         at_values = at_keys + whole.kv_heads * width
@@ -141,20 +142,20 @@ class Share:
     def _in_units(self, length: int, unit: int) -> Range:
         """The rank's whole blocks of an inner layer."""
         units = length // unit
-        if units < self.ranks:
-            raise ArgumentValueError(
-                f"group: expected at most {units} ranks, the blocks of {unit} in an inner layer of "
-                f"{self.whole.name}, got {self.ranks}"
-            )
+        require(
+            units >= self.ranks,
+            f"group: expected at most {units} ranks, the blocks of {unit} in an inner layer of "
+            f"{self.whole.name}, got {self.ranks}",
+        )
         start, stop = (rank * units // self.ranks for rank in (self.rank, self.rank + 1))
         return start * unit, length if stop == units else stop * unit
 
     def _even(self, what: str, count: int) -> Range:
-        if count % self.ranks:
-            raise ArgumentValueError(
-                f"group: expected ranks that divide the {count} {what} of {self.whole.name}, got "
-                f"{self.ranks} ranks"
-            )
+        require(
+            count % self.ranks == 0,
+            f"group: expected ranks that divide the {count} {what} of {self.whole.name}, got "
+            f"{self.ranks} ranks",
+        )
         each = count // self.ranks
         return self.rank * each, (self.rank + 1) * each
 

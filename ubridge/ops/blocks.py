@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ubridge.core.block_formats import BlockFormat, activation_bytes, block_format
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.operation import Op
@@ -34,8 +35,7 @@ def blocks_of(
     executor: Executor | None = None,
 ) -> Value:
     """Return the blocks of a weight as words; refuse a buffer of another size."""
-    if rows < 0:
-        raise ArgumentValueError(f"{op.name}: expected a number of rows, got {rows}")
+    require(rows >= 0, f"{op.name}: expected a number of rows, got {rows}")
     size = rows * format.row_bytes(columns)
     require_size(op, "weight", weight, size)
     if weight.dtype is not u8:

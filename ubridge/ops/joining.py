@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axis_of
 from ubridge.core.promotion import promoted, storage_of
@@ -20,8 +21,7 @@ from uhal.errors import ArgumentValueError, InvalidHandleError
 
 def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Parts:
     """Plan tensors joined along an axis; dtypes are promoted."""
-    if not len(tensors):
-        raise ArgumentValueError("cat: need at least one array to concatenate")
+    require(len(tensors), "cat: need at least one array to concatenate")
     require_tensors("cat", *tensors)
     first = tensors[0]
     axis = axis_of("cat", first._layout, axis)

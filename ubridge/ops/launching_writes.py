@@ -5,6 +5,7 @@ If kernels cannot change memory in place, it is copied first, then copied back.
 
 from __future__ import annotations
 
+from ubridge.core.fits import require
 from ubridge.core.layout import Layout
 from ubridge.core.operand_checks import whole_number
 from ubridge.core.operation import Op
@@ -17,7 +18,6 @@ from ubridge.ops import caches, selection
 from ubridge.ops.engine import change, write
 from ubridge.ops.launching import named_op, operands_of, tensor_of
 from uhal import DeviceBuffer
-from uhal.errors import ArgumentValueError
 from uhal.interop import StreamLike
 
 
@@ -74,8 +74,10 @@ def launch_copy(
     outer elements. Raises `ArgumentValueError` if they overlap.
     """
     require_one_shape(COPY.name, [source_layout.shape, destination_layout.shape])
-    if destination_layout.may_alias:
-        raise ArgumentValueError("copy: the destination has several elements at one address")
+    require(
+        not destination_layout.may_alias,
+        "copy: the destination has several elements at one address",
+    )
     target = tensor_of(COPY, "destination", destination, destination_layout, executor)
     write(tensor_of(COPY, "x", source, source_layout, executor), target, stream)
 

@@ -19,7 +19,6 @@ from ubridge.models.diffusion.design import VERSIONS
 from ubridge.models.diffusion.pipeline import Pictures, StableDiffusion
 from ubridge.models.diffusion.schedule import SCHEDULES
 from uhal import Api
-from uhal.errors import ArgumentValueError
 
 _PROMPT = "A very realistic photo of a rusty robot walking on a sandy beach"
 
@@ -131,10 +130,10 @@ def _picture(path: Path, options: argparse.Namespace, image: Any) -> Pictures:
         raise InvalidFileError(f"{path}: expected a picture that pillow reads") from None
     width = options.width or found.width // 8 * 8
     height = options.height or found.height // 8 * 8
-    if not width or not height:
-        raise ArgumentValueError(
-            f"{path}: expected at least 8 rows and columns, got {found.height} and {found.width}"
-        )
+    require(
+        width and height,
+        f"{path}: expected at least 8 rows and columns, got {found.height} and {found.width}",
+    )
     if (width, height) != found.size:
         found = found.resize((width, height))
     return np.asarray(found, np.uint8)

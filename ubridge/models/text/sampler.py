@@ -161,10 +161,10 @@ class Selection:
 
     def _placed(self, logits: ub.DeviceTensor) -> ub.DeviceTensor:
         """The logits in the form that the kernel expects."""
-        if logits.size != self._size:
-            raise ArgumentValueError(
-                f"sample: expected as many logits each time, {self._size}, got {logits.size}"
-            )
+        require(
+            logits.size == self._size,
+            f"sample: expected as many logits each time, {self._size}, got {logits.size}",
+        )
         if logits.device != self._device:
             logits = ub.asarray(logits.to_numpy(), device=self._device)
         return logits.astype(f32, copy=False).contiguous()

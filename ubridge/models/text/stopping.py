@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from uhal.errors import ArgumentTypeError, ArgumentValueError
+from ubridge.core.fits import require
+from uhal.errors import ArgumentTypeError
 
 
 class StopStrings:
@@ -18,8 +19,7 @@ class StopStrings:
         for one in self.strings:
             if not isinstance(one, str):
                 raise ArgumentTypeError(f"stop: expected texts, got {type(one).__name__}")
-            if not one:
-                raise ArgumentValueError("stop: expected texts that are not empty")
+            require(one, "stop: expected texts that are not empty")
         self._held = ""
         self.found: str | None = None
         """The string that ended the text."""

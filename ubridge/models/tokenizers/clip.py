@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ubridge.files.errors import InvalidFileError, require_valid
+from ubridge.files.errors import require_valid
 from ubridge.files.settings import Settings, text_of_file
 from ubridge.models.tokenizers.beside import read_beside
 from ubridge.models.tokenizers.byte_pairs import WRITTEN, BytePairTokenizer
@@ -117,8 +117,7 @@ def _made(tokens: dict[str, int], merges: list[str], where: Path, pad: str | Non
         f"expected tokens numbered 0…{count - 1}, each once",
     )
     for text in (_BEGIN, _END, *([] if pad is None else [pad])):
-        if text not in tokens:
-            raise InvalidFileError(f"{where}: expected a token {text!r}, there is none")
+        require_valid(text in tokens, where, f"expected a token {text!r}, there is none")
     control = {tokens[_BEGIN], tokens[_END]}
     vocabulary = Vocabulary(
         texts=[texts[number] for number in range(count)],

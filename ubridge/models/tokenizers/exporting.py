@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ubridge.files.errors import InvalidFileError
+from ubridge.files.errors import require_valid
 from ubridge.models.architecture import Architecture
 from ubridge.models.tokenizers.byte_pairs import written_bytes
 from ubridge.models.tokenizers.gguf import described, tokenizer_of
@@ -45,11 +45,12 @@ def tokenizer_metadata(
         return told, (f"{folder}: there is no tokenizer, so the GGUF file has none",)
     tokenizer = Tokenizer.load(files[0])
     model, words, merges, splitting = _vocabulary_of(folder, tokenizer)
-    if len(words.texts) > design.vocabulary:
-        raise InvalidFileError(
-            f"{folder}: expected at most {design.vocabulary} tokens, one for each row of the "
-            f"embedding, got {len(words.texts)}"
-        )
+    require_valid(
+        len(words.texts) <= design.vocabulary,
+        folder,
+        f"expected at most {design.vocabulary} tokens, one for each row of the "
+        f"embedding, got {len(words.texts)}",
+    )
     ends = [tokenizer.end, *design.end_tokens]
     metadata = described(
         model,
