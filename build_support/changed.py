@@ -5,7 +5,7 @@ new files included, with the revision, by default `HEAD`.
 
 A change reaches a test through imports: the test's own, its helpers' and fixtures', imports in
 compiled code, and modules named in tables. It also reaches tests that name a program to start, a
-backend or a document. A file that no rule explains reaches every test: extra tests cost time, a
+document, or a backend that imports the changed module. A file that no rule explains reaches every test: extra tests cost time, a
 missing test hides a fault.
 """
 
@@ -31,6 +31,7 @@ NAMED = {
     "opencl_backend": ("opencl",),
     "webgpu_backend": ("webgpu",),
     "tops_backend": ("tops",),
+    "tests/skeleton_backend": ("skeleton",),
     "simulators/cuda": ("cuda",),
     "simulators/ptx": ("cuda", "simulators.ptx", "simulators/ptx"),
     "simulators/compilers": ("compilers", "sim run"),
@@ -96,9 +97,15 @@ def _modules() -> dict[str, str]:
 
 
 @cache
+def _graph() -> dict[str, set[str]]:
+    """Modules of the checkout, and the modules that each imports."""
+    return graph_of({name: ROOT / path for name, path in _modules().items()})
+
+
+@cache
 def _uses() -> dict[str, set[str]]:
     """Files of tests, and the modules that each can reach."""
-    arrows = graph_of({name: ROOT / path for name, path in _modules().items()})
+    arrows = {name: set(found) for name, found in _graph().items()}
     arrows[LANE] |= _imports_of_the_lane()
     # uhal loads backends and commands by name, and they import uhal: words find their tests.
     for name in [name for name in arrows if not name.startswith("uhal.")]:
@@ -113,6 +120,16 @@ def _uses() -> dict[str, set[str]]:
         arrows[name] |= _started(text)
         arrows[name] |= {programs[file] for file in _QUOTED_FILE.findall(text) if file in programs}
     return {path: _used(name, arrows) for name, path in _modules().items() if _is_test(path)}
+
+
+@cache
+def _used_by_backends() -> dict[str, set[str]]:
+    """Return the folders of backends that no import names, and the modules that each uses."""
+    found: dict[str, set[str]] = {}
+    for folder in (one for one in NAMED if one.endswith("_backend")):
+        own = {name for name, path in _modules().items() if path.startswith(f"{folder}/")}
+        found[folder] = {one for name in own for one in _used(name, _graph())}
+    return found
 
 
 def _imports_of_the_lane() -> set[str]:
@@ -137,6 +154,9 @@ def _reached_by(path: str) -> set[str]:
         return set(_uses())
     module = next((name for name, found in _modules().items() if found == path), None)
     by_import = {test for test, used in _uses().items() if module in used}
+    for folder, used in _used_by_backends().items():
+        if module in used:
+            by_import |= _naming(NAMED[folder])
     words = next((NAMED[one] for one in NAMED if path.startswith(f"{one}/")), ())
     is_page = path.startswith(("docs/", "examples/")) or path.endswith(".md")
     is_data = path.startswith("tests/") and (module is None or path.endswith("conftest.py"))

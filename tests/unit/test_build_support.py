@@ -407,6 +407,10 @@ class TestChanged:
             # a table names it
             ("ubridge/models/tokenizers/huggingface.py", "tests/ubridge/test_tokenizers.py"),
             ("ubridge/models/commands/chat.py", "tests/ubridge/test_model_commands.py"),
+            # a backend imports it, and tests name the backend
+            ("uhal/emulation/__init__.py", "tests/unit/test_conformance_command.py"),
+            ("uhal/adapters.py", "tests/simulated/test_cuda_driver.py"),
+            ("uhal/images/chooser.py", "tests/simulated/test_rocm_backend.py"),
             # a program or a driver reads it
             ("simulators/ptx/runtime/warp.c", "tests/simulators/ptx/test_turns.py"),
             ("simulators/ptx/executor/launch.cpp", "tests/simulated/test_ptx_faults.py"),
