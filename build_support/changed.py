@@ -5,8 +5,8 @@ new files included, with the revision, by default `HEAD`.
 
 A change reaches a test through imports: the test's own, its helpers' and fixtures', imports in
 compiled code, and modules named in tables. It also reaches tests that name a program to start, a
-document, or a backend that imports the changed module. A file that no rule explains reaches every test: extra tests cost time, a
-missing test hides a fault.
+document, or a backend that imports the changed module. A file that no rule explains reaches every
+test: extra tests cost time, a missing test hides a fault.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ def nearest_of(path: str, line: int, root: Path, patterns: Sequence[str]) -> lis
     }
     lines = (root / path).read_text("utf-8").splitlines()
     around = lines[max(0, line - ABOUT_THE_LINE) : line + ABOUT_THE_LINE]
-    own = dict.fromkeys(re.findall(r"\w{4,}", "\n".join(lines)), 1.0)
-    own |= dict.fromkeys(re.findall(r"\w{4,}", "\n".join(around)), float(ABOUT_THE_LINE))
+    own = dict.fromkeys(_long_words("\n".join(lines)), 1.0)
+    own |= dict.fromkeys(_long_words("\n".join((path, *around))), float(ABOUT_THE_LINE))
     rarity = Counter(word for found in named.values() for word in found & own.keys())
     stem = Path(path).stem
     weights = {
@@ -92,10 +92,15 @@ def _in_time(weights: Mapping[str, float], root: Path) -> list[str]:
 def _own_tests(path: str, root: Path) -> list[str]:
     """Return tests of a module's folder or package, of its name, and the few that it can reach.
 
-    In a folder of tests for a package, a part of the test's name is enough.
+    In a folder of tests for a package, a part of the test's name is enough. A name whose words are
+    all in the module's path counts once for each word.
     """
     module = Path(path)
+    words = {*re.findall(r"[a-z0-9]+", module.with_suffix("").as_posix())}
     tests = [Path(test) for test in _texts(root)]
+    of_words = [
+        test for test in tests if words.issuperset(found := test.stem.split("_")[1:]) for _ in found
+    ]
     beside = [test for test in tests if test.parent == "tests" / module.parent]
 
     def of(name: str) -> list[Path]:
@@ -109,7 +114,7 @@ def _own_tests(path: str, root: Path) -> list[str]:
     of_package, of_module = of(module.parent.name), of(module.stem.strip("_"))
     reaching = [test for test in reached([path]) if test not in EVERYTHING]
     few = reaching if len(reaching) <= 2 * FILES else []
-    return [*few, *(test.as_posix() for test in (*(beside or of_package), *of_module))]
+    return [*few, *(test.as_posix() for test in (*(beside or of_package), *of_module, *of_words))]
 
 
 def _shared_folders(path: str, test: str) -> int:
@@ -138,7 +143,12 @@ def _texts(root: Path) -> dict[str, str]:
 
 @cache
 def _words(root: Path) -> dict[str, set[str]]:
-    return {test: set(re.findall(r"\w+", text)) for test, text in _texts(root).items()}
+    return {test: _long_words(text) for test, text in _texts(root).items()}
+
+
+def _long_words(text: str) -> set[str]:
+    """Return a text's names, and the words that a name joins by underlines."""
+    return {*re.findall(r"\w{4,}", text), *re.findall(r"[A-Za-z0-9]{4,}", text)}
 
 
 @cache

@@ -50,7 +50,11 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "simulators/hsa": ("simulated/test_hsa*", "simulated/test_rocm*"),
     "simulators/images": ("unit/test_simulator_cuda", "simulated/test_*", "unit/test_fatbin"),
     "simulators/nccl": ("collectives/test_nccl", "collectives/*"),
-    "simulators/ptx/executor": ("simulators/ptx/*", "simulated/test_ptx*", "simulated/test_sim*"),
+    "simulators/ptx/executor": (
+        "simulated/test_ptx*",
+        "simulated/test_sim*",
+        "unit/test_simulator_cuda",
+    ),
     "simulators/ptx/runtime": ("simulators/ptx/*", "simulated/test_ptx*", "simulated/test_sim*"),
     "simulators/tops": ("simulated/test_tops*", "unit/test_tops*"),
     "simulators/tops/kernels": ("ubridge/test_gcu*", "ubridge/test_answers"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
 import os
 import re
@@ -295,6 +296,17 @@ def test_folders_of_the_cache_are_made_for_this_user_alone(opened: Opener, tmp_p
         os.umask(before)
     for folder in (tmp_path / "made", tmp_path / "made" / "here"):
         assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_kept_text_is_named_by_its_sha256(opened: Opener, tmp_path: Path) -> None:
+    """The lengths are beside the ends of blocks of 64 bytes, and beside the last with a length."""
+    driver = opened()
+    head = ".version 7.0\n.target sm_75\n.address_size 64\n// "
+    texts = [head.ljust(length, "x") for length in (119, 120, 127, 128, 129)]
+    for text in texts:
+        load(driver, text)
+    kept = {path.stem: path.read_text() for path in (tmp_path / "cache").glob("*.ptx")}
+    assert kept == {hashlib.sha256(text.encode()).hexdigest()[:40]: text for text in texts}
 
 
 def test_libraries_of_others_are_not_loaded(opened: Opener, tmp_path: Path) -> None:

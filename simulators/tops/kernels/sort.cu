@@ -1,7 +1,6 @@
 /* Ubridge's sort of rows. The kernel writes the order to `dst`, and with `inplace` the sorted
  * values to `x`. Rows are padded with 10000, descending rows with -10000, so values beyond these
- * bounds mix with the padding. The index of padding is the number of columns. One block does all
- * the work. */
+ * bounds mix with the padding. The index of padding is the number of columns. */
 #include "gcu.h"
 
 #include <algorithm>
@@ -16,12 +15,8 @@ template <class T> struct Item {
 
 template <class T, bool ascending>
 void sort(const Sips &sips, T *x, u32 *dst, u64 rows, u64 columns, u64 padded, bool inplace) {
-    if (sips.first != 0) {
-        return;
-    }
-    const Sips block = {0, sips.count, sips.count};
     const T filling = T(Wide<T>(ascending ? i64(10000) : i64(-10000)));
-    each_element(block, rows, [&](u64 row) {
+    each_element(sips, rows, [&](u64 row) {
         std::vector<Item<T>> items(padded, Item<T>{filling, u32(columns)});
         for (u64 i = 0; i < columns; ++i) {
             items[i] = {x[row * columns + i], u32(i)};

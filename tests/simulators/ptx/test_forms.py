@@ -176,6 +176,24 @@ def test_barriers_of_some_threads() -> None:
     assert words == [99] * 32
 
 
+@pytest.mark.parametrize(("aligned", "is_refused"), [("", False), (".aligned", True)])
+def test_lanes_of_a_warp_may_meet_at_two_barriers_that_are_not_aligned(
+    aligned: str, is_refused: bool
+) -> None:
+    body = f"""
+        .shared .align 8 .b8 cell[8]; mov.u32 %r1, %tid.x; setp.lt.u32 %p1, %r1, 7;
+        mov.b64 %d1, 99; @%p1 bra FEW;
+        barrier.sync{aligned} 0; ld.shared.u64 %d2, [cell]; bra DONE;
+        FEW: st.shared.u64 [cell], %d1; barrier.sync{aligned} 0; mov.b64 %d2, 1;
+        DONE: mad.wide.u32 %out, %r1, 8, %out; st.global.u64 [%out], %d2;
+        """
+    if is_refused:
+        with pytest.raises(LaunchError, match="divergent barrier"):
+            run(body, 32, block=(32,))
+    else:
+        assert run(body, 32, block=(32,)) == [1] * 7 + [99] * 25
+
+
 @pytest.mark.parametrize(
     ("kind", "one", "sum_of_64"),
     [("bf16", 0x3F80, 0x4280), ("bf16x2", 0x40003F80, 0x43004280), ("f16", 0x3C00, 0x5400)],
