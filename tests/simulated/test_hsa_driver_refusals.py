@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
+import resource
 import signal
 import struct
 import threading
@@ -500,6 +502,23 @@ def _forked(path: str) -> None:
 
 def test_a_forked_child_has_no_devices(hsa_kernels: Path) -> None:
     check_child(_forked, str(LIBRARY), options=("-W", "ignore"))
+
+
+def _without_memory(path: str) -> None:
+    hsa = Hsa(Path(path))
+    hsa.open()
+    hsa.queue()
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * mmap.PAGESIZE + (4 << 20), before[1]))
+    with pytest.raises(Failure, match="OUT_OF_RESOURCES"):
+        hsa.queue(size=1 << 17)  # packets of 64 bytes: 8 MiB
+    resource.setrlimit(resource.RLIMIT_AS, before)
+    hsa.queue(size=1 << 17)
+
+
+def test_a_queue_without_memory_for_its_packets_is_refused(hsa_kernels: Path) -> None:
+    check_child(_without_memory, str(LIBRARY))
 
 
 def test_a_queue_goes_when_its_callback_is_done(open_hsa: OpenHsa) -> None:

@@ -94,6 +94,16 @@ def test_a_synchronous_library_needs_neither_streams_nor_events() -> None:
     assert not {slot for slot, _ in driver.calls}.intersection(lacking)
 
 
+@pytest.mark.parametrize("nbytes", [0, 1, 4096, 100_000])
+def test_host_memory_is_ordinary_memory(nbytes: int) -> None:
+    driver = Poor("host_alloc", "host_free")
+    pointer = ctypes.c_void_p()
+    assert call(driver, "host_alloc", ctypes.addressof(pointer), nbytes, 0) == 0
+    assert pointer.value is not None and pointer.value % 4096 == 0
+    ctypes.memset(pointer, 7, nbytes)
+    assert call(driver, "host_free", pointer) == 0
+
+
 def test_recording_an_emulated_event_waits_for_its_stream() -> None:
     driver = Poor(*TOGETHER[1])
     event = ctypes.c_void_p()

@@ -674,6 +674,21 @@ def test_devices_reach_each_other_only_as_peers(opened: Opener) -> None:
     np.testing.assert_array_equal(driver.download(theirs, 4), np.ones(4))
 
 
+def test_an_address_tells_its_device(opened: Opener) -> None:
+    driver = opened(CUDA_DEVICES="2")
+    ordinal, context = 9, 1  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL and _CONTEXT
+    for number in (0, 1):
+        own = driver.open(number)
+        address = driver.allocate(4)
+        for at in (address, address + 15):
+            assert driver.make("cuPointerGetAttribute", "CUdevice", ordinal, at).value == number
+            found = driver.make("cuPointerGetAttribute", "CUcontext", context, at)
+            assert bytes(found) == bytes(own)
+    pinned = ctypes.c_void_p()
+    driver.call.cuMemHostAlloc(ctypes.byref(pinned), 16, 0)
+    assert driver.make("cuPointerGetAttribute", "CUdevice", ordinal, pinned.value).value == 0
+
+
 def multiply_shared(handle: str) -> None:
     """Run in another process: open the memory and write to it."""
     driver = Driver(LIBRARY)
