@@ -53,7 +53,7 @@ def test_the_known_result(
 def test_random_networks(
     program: ModuleType, options: list[str], n: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for _ in range(rounds(5, 1000)):
+    for _ in range(rounds(5, 200)):
         assert program.main([*options, "--n", str(n)]) == 0
         out = capsys.readouterr().out
         assert f"matrices of {n} x {n}, random (--seed " in out
