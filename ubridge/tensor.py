@@ -38,6 +38,7 @@ from ubridge.definitions.elementwise import (
     NOT_EQUAL,
     POW,
     REMAINDER,
+    SQUARE,
     SUBTRACT,
 )
 from ubridge.definitions.table import OPS
@@ -91,6 +92,22 @@ def _operators(op: Op) -> tuple[_Method, _Method, _Method]:
         return function(self, other, out=self)
 
     return function, _operator(op, number_first=True), in_place
+
+
+def _powers() -> tuple[_Method, _Method, _Method]:
+    """The methods of powers. In place, the first power of floats changes nothing."""
+    _, reflected, raised = _operators(POW)
+    squared = _prefix(SQUARE)
+
+    def in_place(self: DeviceTensor, exponent: Any) -> DeviceTensor:
+        if self._dtype.kind == "float" and type(exponent) in (int, float):
+            if exponent == 1 and not getattr(self._buffer, "closed", False):
+                return self
+            if exponent == 2:
+                return squared(self, out=self)
+        return raised(self, exponent)
+
+    return elementwise.power, reflected, in_place
 
 
 class DeviceTensor(StridedTensor):
@@ -230,7 +247,7 @@ class DeviceTensor(StridedTensor):
     __truediv__, __rtruediv__, __itruediv__ = _operators(DIVIDE)
     __mod__, __rmod__, __imod__ = _operators(REMAINDER)
     __floordiv__, __rfloordiv__, __ifloordiv__ = _operators(FLOOR_DIVIDE)
-    __pow__, __rpow__, __ipow__ = elementwise.power, *_operators(POW)[1:]
+    __pow__, __rpow__, __ipow__ = _powers()
     __matmul__ = products.matmul
     __neg__ = _prefix(NEGATIVE)
     __abs__ = _prefix(ABS)

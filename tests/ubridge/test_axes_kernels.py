@@ -104,6 +104,16 @@ def test_bounds_of_elements(host: Device, rng: np.random.Generator, dtype: str) 
             np.testing.assert_array_equal(got.astype(np.float64), exact, f"{count} {bounds}")
 
 
+def test_rows_copied_a_little_ahead(host: Device, rng: np.random.Generator) -> None:
+    """Rows move by 1 to 700 bytes modulo a page: some are copied from their end."""
+    for _ in range(rounds(40, 400)):
+        columns = int(rng.choice([9, 255, 256, 257, 1000, 4096, 8192]))
+        array = rng.integers(0, 256, (3, columns), np.uint8)
+        shift = int(rng.integers(1, 700))
+        got = ub.roll(ub.asarray(array, device=host), shift, 1).to_numpy()
+        np.testing.assert_array_equal(got, np.roll(array, shift, 1), f"{columns} by {shift}")
+
+
 @pytest.mark.parametrize("dtype", OPS["isnan"].dtypes)
 def test_kinds_of_floats(host: Device, rng: np.random.Generator, dtype: str) -> None:
     """All bits of f16 and bf16, and random bits of others, in every layout."""

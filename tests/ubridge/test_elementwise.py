@@ -364,3 +364,19 @@ def test_large_transposed_operands(device: Device, op_row: OpRow, rng: np.random
         (x.astype("f16").mT.astype("f32"), left.T),
     ):
         np.testing.assert_array_equal(got.to_numpy(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
+def test_powers_in_place(host: Device, rng: np.random.Generator, dtype: str) -> None:
+    """The first power leaves a tensor as it is, and the second squares it; other powers round."""
+    array = rng.uniform(0.5, 2, 100).astype(as_dtype(dtype).dtype)
+    x = same = ubridge.asarray(array, device=host)
+    x **= 1
+    assert x is same
+    np.testing.assert_array_equal(x.to_numpy(), array)
+    x **= 2.0
+    assert x is same
+    np.testing.assert_array_equal(x.to_numpy(), array * array)
+    x.buffer.close()
+    with pytest.raises(uhal.InvalidHandleError):
+        x **= 1

@@ -345,6 +345,23 @@ static inline void copy_narrow(const W *from, W *to, u64 rows, u64 from_step, u6
             to[row * to_step + column] = from[row * from_step + column];
 }
 
+// Copies a row. CPUs compare the last 12 bits of addresses: they would take reads a little before
+// the writes, modulo 4096, for reads of what was just written. Parts are then copied from the end.
+static inline void copy_row(void *to, const void *from, u64 bytes)
+{
+    enum : u64 { PART = 256 }; // read whole before it is written
+    const u64 ahead = (reinterpret_cast<u64>(to) - reinterpret_cast<u64>(from)) & 4095;
+    if (ahead == 0 || ahead > 2 * PART) {
+        memmove(to, from, bytes);
+        return;
+    }
+    u64 left = bytes;
+    for (; left >= PART; left -= PART)
+        memmove(static_cast<u8 *>(to) + left - PART, static_cast<const u8 *>(from) + left - PART,
+                PART);
+    memmove(to, from, left);
+}
+
 // A block's share of rows * columns elements. Types of one size share the code.
 template <class W>
 __attribute__((noinline)) static void copy_rows(BLOCK block, const W *src, W *dst, u64 rows,
@@ -375,7 +392,7 @@ __attribute__((noinline)) static void copy_rows(BLOCK block, const W *src, W *ds
     for (u64 i = piece.first; i < last;) {
         const u64 row = i / columns, column = i % columns;
         const u64 count = smaller(columns - column, last - i);
-        memmove(dst + row * dst_step + column, src + row * src_step + column, count * sizeof(W));
+        copy_row(dst + row * dst_step + column, src + row * src_step + column, count * sizeof(W));
         i += count;
     }
 }

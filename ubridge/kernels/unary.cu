@@ -177,12 +177,24 @@ LONG_OPERATION(InverseError, inverse_error(x))
 OPERATION(Ceil, ceil_of(x))
 OPERATION(Floor, floor_of(x))
 OPERATION(Round, rounded(x))
-LONG_OPERATION(NormalDistribution, normal_distribution(x))
 OPERATION(Absolute, absolute(x))
 OPERATION(Square, multiply(x, x))
 LONG_OPERATION(SquareRoot, sqrt_of(x))
 LONG_OPERATION(Gelu, gelu(x))
+#if !KERNEL_ON_GPU && defined(__AVX512F__)
+#include "normal.h"
+DEVICE_FUNCTION f32 normal_distribution(f32 x)
+{
+    return normal_distribution(x, 1.0f);
+}
+struct GeluErf : LongFunction {
+    f32 operator()(f32 x) const { return normal_distribution(x, x); }
+    f64 operator()(f64 x) const { return x * normal_distribution(x); }
+};
+#else
 LONG_OPERATION(GeluErf, x * normal_distribution(x))
+#endif
+LONG_OPERATION(NormalDistribution, normal_distribution(x))
 OPERATION(Relu, x <= T(0) ? T(0) : x)
 OPERATION(Sign, sign(x))
 
