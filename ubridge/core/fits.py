@@ -33,7 +33,7 @@ def require(holds: object, what: str) -> None:
 
 def same(*values: object) -> bool:
     """Return whether all values are equal."""
-    return all(one == values[0] for one in values)
+    return values.count(values[0]) == len(values)
 
 
 def count(*numbers: object) -> bool:

@@ -120,12 +120,14 @@ class Layout:
                 f"strides and start offset: expected none below 0, got {steps} from {start}; "
                 "kernels read them as u64"
             )
-        self._hold(lengths, steps, start)
+        self._hold(lengths, steps, start, lengths.is_contiguous(steps))
 
-    def _hold(self, shape: Shape, strides: tuple[int, ...], start_offset: int) -> None:
+    def _hold(
+        self, shape: Shape, strides: tuple[int, ...], start_offset: int, is_contiguous: bool
+    ) -> None:
         self.shape, self.strides, self.start_offset = shape, strides, start_offset
         self.size = size = prod(shape)
-        self.is_contiguous = shape.is_contiguous(strides)
+        self.is_contiguous = is_contiguous
         self.is_whole = self.is_contiguous and start_offset == 0
         last = sum(map(operator.mul, shape, strides)) - sum(strides)
         self.extent = start_offset + last + 1 if size else 0
@@ -330,6 +332,8 @@ class Layout:
 
         One length may be -1. `ArgumentValueError` when the number of elements differs.
         """
+        if shape == -1 and len(self.shape) == 1:
+            return self
         return _reshaped(self, _lengths(shape))
 
     def __eq__(self, other: object) -> bool:
@@ -350,7 +354,8 @@ def _made(shape: Iterable[int], strides: Iterable[int], start_offset: int) -> La
     """A layout without checks, for checked numbers."""
     layout = Layout.__new__(Layout)
     lengths = shape if type(shape) is Shape else tuple.__new__(Shape, shape)
-    layout._hold(lengths, tuple(strides), start_offset)
+    steps = tuple(strides)
+    layout._hold(lengths, steps, start_offset, lengths.is_contiguous(steps))
     return layout
 
 
@@ -389,7 +394,9 @@ def checked_axis(axis: int, rank: int, name: str = "axis") -> int:
 
 @lru_cache(maxsize=_REMEMBERED_LAYOUTS)
 def _contiguous(shape: Shape, start_offset: int) -> Layout:
-    return _made(shape, shape.contiguous_strides(), start_offset)
+    layout = Layout.__new__(Layout)
+    layout._hold(shape, shape.contiguous_strides(), start_offset, is_contiguous=True)
+    return layout
 
 
 @lru_cache(maxsize=_REMEMBERED_LAYOUTS)
@@ -455,6 +462,8 @@ def merged_words(first: Layout, *others: Layout) -> tuple[int, ...]:
 
     The layouts have one shape. Axes of one element are left out.
     """
+    if first.size > 1 and all([one.is_contiguous for one in (first, *others)]):
+        return (first.size, 1, *[1 for _ in others])
     axes: list[tuple[int, ...]] = []
     for length, *strides in zip(
         first.shape, first.strides, *(other.strides for other in others), strict=True

@@ -19,7 +19,8 @@ from ubridge.core.question import Question
 
 def slices_of(x: Shape, ids: Sequence[int], axis: int) -> Shape:
     """Return the shape of slices at ids of an axis; the axes of the ids replace that axis."""
-    return Shape((*x[:axis], *ids, *x[axis + 1 :]))
+    # Lengths of shapes are not checked again.
+    return tuple.__new__(Shape, (*x[:axis], *ids, *x[axis + 1 :]))
 
 
 def elements_of(name: str, x: Shape, ids: Shape, axis: int) -> Shape:

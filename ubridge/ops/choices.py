@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ubridge.core.layout import Shape
-from ubridge.core.operand_checks import one_shape, require_one_device
+from ubridge.core.operand_checks import require_one_device
 from ubridge.core.promotion import (
     checked_number,
     element_bytes,
@@ -15,16 +15,8 @@ from ubridge.core.promotion import (
     storage_of,
     with_number,
 )
-from ubridge.definitions.elementwise import (
-    CLIP,
-    COPY,
-    ISNAN,
-    MAXIMUM,
-    MINIMUM,
-    NOT_EQUAL,
-    WHERE,
-)
-from ubridge.ops.elementwise import plan_binary, plan_conversion, plan_unary
+from ubridge.definitions.elementwise import CLIP, COPY, ISNAN, MAXIMUM, MINIMUM, NOT_EQUAL, WHERE
+from ubridge.ops.elementwise import broadcast, plan_binary, plan_conversion, plan_unary
 from ubridge.ops.engine import Plan, Value, ask, constant, contiguous, of_each, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
@@ -51,8 +43,7 @@ def plan_where(condition: Value, x: Any, y: Any) -> Plan:
             element = element_bytes(dtype, checked_number(WHERE.name, dtype, one))
             operands.append(constant(condition, dtype, element, Shape()))
     require_one_device(WHERE.name, *operands)
-    shape = one_shape(WHERE.name, *(one._layout.shape for one in operands))
-    return of_each(WHERE, [one._viewed(one._layout.broadcast_to(shape)) for one in operands], dtype)
+    return of_each(WHERE, broadcast(WHERE.name, *operands), dtype)
 
 
 @remembered(plan_where)

@@ -7,11 +7,12 @@ device's default stream. All functions enqueue and return at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import copysign
 from typing import Any
 
+from ubridge.core.fits import same
 from ubridge.core.operand_checks import element_of, one_shape, require_number
 from ubridge.core.operation import Op
 from ubridge.core.promotion import (
@@ -162,10 +163,16 @@ def plan_binary(op: Op, x: Any, y: Any) -> Value:
         if op in _OF_WHOLE_NUMBERS:
             x, y, result = plan_conversion(x, i8), plan_conversion(y, i8), i8
         op = _boolean(op)
-    if x._layout.shape != y._layout.shape:
-        shape = one_shape(op.name, x._layout.shape, y._layout.shape)
-        x, y = (one._viewed(one._layout.broadcast_to(shape)) for one in (x, y))
-    return of_each(op, (x, y), result)
+    return of_each(op, broadcast(op.name, x, y), result)
+
+
+def broadcast(name: str, *operands: Value) -> Sequence[Value]:
+    """Return the operands as views of one shape."""
+    shapes = [one._layout.shape for one in operands]
+    if same(*shapes):
+        return operands
+    shape = one_shape(name, *shapes)
+    return [one._viewed(one._layout.broadcast_to(shape)) for one in operands]
 
 
 def binary(

@@ -215,7 +215,7 @@ def reshaped(x: Value, shape: int | Sequence[int]) -> Value:
     """Return the elements in another shape: a view, or the plan of a copy."""
     layout = x._layout.reshape(shape)
     if layout is not None:
-        return x._viewed(layout)
+        return x if layout is x._layout else x._viewed(layout)
     copied = plan_copy(x)
     return copied._viewed(copied._layout.reshape(shape))  # type: ignore[arg-type]
 

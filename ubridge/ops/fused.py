@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ubridge.core.operand_checks import one_shape, require_one_device, require_one_kind
+from ubridge.core.operand_checks import require_one_device, require_one_kind
 from ubridge.core.promotion import checked_number, with_number
 from ubridge.definitions.elementwise import MASKED_FILL, SILU_MUL
 from ubridge.ops.choices import plan_where
-from ubridge.ops.elementwise import plan_conversion
+from ubridge.ops.elementwise import broadcast, plan_conversion
 from ubridge.ops.engine import Plan, Value, contiguous, of_each, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
@@ -49,9 +49,7 @@ def plan_masked_fill(x: Value, mask: Value, value: Any) -> Plan:
     if x._dtype.name not in MASKED_FILL.dtypes:
         return plan_where(mask, number, x)
     chosen = plan_conversion(mask, bool_)
-    shape = one_shape(MASKED_FILL.name, x.shape, mask.shape)
-    operands = [one._viewed(one._layout.broadcast_to(shape)) for one in (x, chosen)]
-    return of_each(MASKED_FILL, operands, x._dtype, (number,))
+    return of_each(MASKED_FILL, broadcast(MASKED_FILL.name, x, chosen), x._dtype, (number,))
 
 
 @remembered(plan_masked_fill)

@@ -77,7 +77,8 @@ def plan_slices(x: Value, ids: Value, axis: int = 0, **flags: Any) -> Value:
     whole = Layout.contiguous(slices_of(shape, ids._layout.shape, axis))
     _require_elements(INDEX_SELECT, axis, sizes[1], whole)
     operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), -1))
-    return ask(INDEX_SELECT, operands, x._dtype, whole, **flags)
+    asked = Layout.contiguous((sizes[0], ids._layout.size, sizes[2]))
+    return ask(INDEX_SELECT, operands, x._dtype, whole, asked=asked, **flags)
 
 
 @remembered(plan_take)
@@ -146,7 +147,8 @@ def plan_elements(x: Value, ids: Value, axis: int, **flags: Any) -> Value:
     _require_elements(GATHER, axis, sizes[1], whole)
     of_ids = (sizes[0], chosen[axis], sizes[2])
     operands = (reshaped(contiguous(x), sizes), reshaped(contiguous(ids), of_ids))
-    return ask(GATHER, operands, x._dtype, whole, **flags)
+    asked = Layout.contiguous(of_ids)
+    return ask(GATHER, operands, x._dtype, whole, asked=asked, **flags)
 
 
 def _require_elements(op: Op, axis: int, length: int, taken: Layout) -> None:

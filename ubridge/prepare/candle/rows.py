@@ -64,8 +64,7 @@ def _reduce(question: Question, steps: Steps) -> None:
     layout = question.layout(0)
     results = question.shape.size
     elements = layout.size // results
-    ends = [prod(layout.shape[:end]) for end in range(layout.rank + 1)]
-    split = ends.index(results)
+    split = len(question.shape)  # the result has the operand's first axes
     kept = merged_axes(layout.shape[:split], layout.strides[:split])
     reduced = list(zip(layout.shape[split:], layout.strides[split:], strict=True))
     if question.op.family is REDUCTION:  # a place is an index in the last axis
