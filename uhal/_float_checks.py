@@ -1,4 +1,4 @@
-"""Whether a device keeps NaN, infinities, signs of zeros, compensated sums and fma in f32.
+"""Whether a device keeps NaN, infinities, signs of zeros, and rests of sums and products in f32.
 
 Drivers may compile shaders with fast mathematics, which drops these features. The doctor asks.
 """
@@ -16,7 +16,7 @@ _GIVEN = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -3.0], np.float32)
 _LARGE = 8
 _RUN = 1024
 _ROUNDING = 2.0**-24
-_ROUNDINGS_WITHOUT_FMA = 100
+_ROUNDINGS_WITHOUT_RESTS = 100
 
 
 def lost_floats(ubridge: Any, device: Any) -> tuple[str, ...]:
@@ -30,16 +30,16 @@ def lost_floats(ubridge: Any, device: Any) -> tuple[str, ...]:
     with np.errstate(divide="ignore"):
         expected = np.float32(1) / _GIVEN
     terms = _terms()
-    points, shares_without_fma = _points()
+    points, shares_without_rests = _points()
     shares = ubridge.normcdf(ubridge.asarray(points, device=device)).to_numpy()
-    errors = abs(shares.astype(np.float64) / shares_without_fma - 1)
+    errors = abs(shares.astype(np.float64) / shares_without_rests - 1)
     total = float(ubridge.sum(ubridge.asarray(terms, device=device)).item())
     kept = {
         "NaN": marks == np.isnan(_GIVEN).tolist() and bool(np.isnan(quotients[0])),
         "infinities": quotients[3:5].tolist() == expected[3:5].tolist(),
         "signs of zeros": bool((np.signbit(quotients) == np.signbit(expected))[1:].all()),
         "rests of sums": total == float(terms.sum(dtype=np.float64)),
-        "fma": bool((errors > _ROUNDINGS_WITHOUT_FMA / 2 * _ROUNDING).any()),
+        "rests of products": bool((errors > _ROUNDINGS_WITHOUT_RESTS / 2 * _ROUNDING).any()),
     }
     return tuple(name for name, is_kept in kept.items() if not is_kept)
 
@@ -61,17 +61,16 @@ def _terms() -> Array:
 
 
 def _points() -> tuple[Array, npt.NDArray[np.float64]]:
-    """Points, and the normal distribution there if a device rounds an fma twice.
+    """Points, and the normal distribution there if a device loses the rests of products.
 
     The distribution's kernel multiplies a point by the root of 1/2 and adds the product's rounding
-    error, which it gets by an fma. Without the error, the distribution at these points is wrong by
-    100 roundings at least; its kernel has at most 33. Contracted products change nothing, because
-    kernels take every product whose rounding matters by an fma.
+    error. Without the error, the distribution at these points is wrong by 100 roundings at least;
+    its kernel has at most 33.
     """
     points = np.linspace(-12, -10, 257, dtype=np.float32)
     products = points.astype(np.float64) * np.float64(np.float32(math.sqrt(0.5)))
     lost = products.astype(np.float32) - products
-    is_wrong = 2 * abs(products * lost) >= _ROUNDINGS_WITHOUT_FMA * _ROUNDING
+    is_wrong = 2 * abs(products * lost) >= _ROUNDINGS_WITHOUT_RESTS * _ROUNDING
     arguments = -(points.astype(np.float64) * math.sqrt(0.5) + lost)
     shares = np.array([math.erfc(one) / 2 for one in arguments])
     return points[is_wrong], shares[is_wrong]

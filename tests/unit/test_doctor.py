@@ -309,7 +309,7 @@ class Careless:
     def normcdf(self, given: Any) -> Any:
         root = np.float32(math.sqrt(0.5))
         arguments = -given.values.astype(np.float64) * math.sqrt(0.5)
-        if self.lost == "fma":
+        if self.lost == "rests of products":
             product = -given.values.astype(np.float64) * root
             arguments += product.astype(np.float32) - product
         shares = np.array([math.erfc(one) / 2 for one in arguments], np.float32)
@@ -334,7 +334,7 @@ class Given:
 
 
 @pytest.mark.parametrize(
-    "lost", ["", "NaN", "infinities", "signs of zeros", "rests of sums", "fma"]
+    "lost", ["", "NaN", "infinities", "signs of zeros", "rests of sums", "rests of products"]
 )
 def test_what_f32_lacks_on_a_device_is_named(lost: str) -> None:
     for _ in range(20):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,12 @@ import ubridge
 from opencl_backend import compile as opencl_compile
 from tests.children import run_program
 from tests.requirements import missing
+from ubridge.definitions.table import OPS
 from uhal import Device, DeviceBuffer, Module, as_dtype
 from uhal._float_checks import lost_floats
 from uhal.errors import LibraryNotFoundError
+
+Array = npt.NDArray[np.float64]
 
 SOURCE = """
 #include <uhal/kernel.h>
@@ -42,11 +44,11 @@ KERNEL(through, (const f32 *x, f32 *negative, u8 *facts, u64 n)) {
         facts[i] = (x[i] != x[i]) | (x[i] < 0) << 1 | (x[i] > 3.0e38f) << 2 | (x[i] == 0) << 3;
     }
 }
-KERNEL(builtins, (const f32 *x, const f32 *y, const f32 *z, f32 *fused, f32 *root, f32 *quotient,
-                  u64 n)) {
+KERNEL(rounded, (const f32 *x, const f32 *y, f32 *lost, f32 *root, f32 *quotient, u64 n)) {
     GRID_STRIDE(i, n) {
-        fused[i] = fma(x[i], y[i], z[i]);
-        root[i] = sqrt(y[i]);
+        const f32 product = x[i] * y[i];
+        lost[i] = i % 2 == 0 ? fmaf(x[i], y[i], -product) : fmaf(-y[i], x[i], product);
+        root[i] = sqrtf(y[i]);
         quotient[i] = x[i] / y[i];
     }
 }
@@ -113,43 +115,60 @@ def test_nan_infinities_and_signs_of_zero_pass(
     assert (facts.to_numpy() == expected).all()
 
 
-def test_builtins_that_are_left_to_the_driver_are_correctly_rounded(
+def test_roots_quotients_and_rests_of_products_are_correctly_rounded(
     kernel: Callable[..., object], rng: np.random.Generator
 ) -> None:
-    """Our functions are accurate only if fma is fused, and quotients and roots are rounded."""
+    """Mesa's driver rounds twice in fma."""
     count = 500
     x, y = (
         (rng.uniform(1, 2, count) * 2.0 ** rng.integers(-30, 30, count)).astype("f4")
         for _ in range(2)
     )
     x *= rng.choice(np.array([-1, 1], "f4"), count)
-    # In half of the sums, only the rounding error of the product remains.
-    apart = rng.standard_normal(count).astype("f4") * abs(x * y)
-    z = np.where(np.arange(count) % 2 == 0, -(x * y), apart)
-    given = [DeviceBuffer.from_numpy(one) for one in (x, y, z)]
+    given = [DeviceBuffer.from_numpy(one) for one in (x, y)]
     got = [DeviceBuffer.from_numpy(np.full(count, np.nan, "f4")) for _ in range(3)]
-    kernel("builtins", *given, *got, count)
-    fused, root, quotient = (one.to_numpy() for one in got)
-    exact = [
-        Fraction(a) * Fraction(b) + Fraction(c)
-        for a, b, c in zip(*map(wide, (x, y, z)), strict=True)
-    ]
-    assert fused.tolist() == [float(rounded(one)) for one in exact]
+    kernel("rounded", *given, *got, count)
+    lost, root, quotient = (one.to_numpy() for one in got)
+    exact = x.astype("f8") * y.astype("f8") - (x * y).astype("f8")
+    assert (lost == np.where(np.arange(count) % 2 == 0, exact, -exact)).all()
     # A root or quotient rounded to f64 and then to f32 is correctly rounded.
     assert (root == np.sqrt(y.astype("f8")).astype("f4")).all()
     assert (quotient == (x.astype("f8") / y.astype("f8")).astype("f4")).all()
 
 
-def wide(numbers: npt.NDArray[np.float32]) -> list[float]:
-    return [float(one) for one in numbers]
+def powers(x: Array) -> Array:
+    return np.asarray(x**7.25)
 
 
-def rounded(exact: Fraction) -> np.float32:
-    """Return the nearest f32, by an f64 whose last bit records inexactness."""
-    near = float(exact)
-    if Fraction(near) != exact and np.float64(near).view("u8") % 2 == 0:
-        near = math.nextafter(near, math.inf if exact > Fraction(near) else -math.inf)
-    return np.float32(near)
+def shares(x: Array) -> Array:
+    return np.array([math.erfc(-one / math.sqrt(2)) / 2 for one in x.ravel()])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "least", "most"),
+    [
+        ("exp", np.exp, -87, 88),
+        ("pow", powers, 1e-5, 1e5),
+        ("normcdf", shares, -12.5, 12.5),
+        ("asinh", np.arcsinh, -2, 2),
+    ],
+)
+def test_large_arguments_keep_the_promise(
+    name: str,
+    expected: Callable[[Array], Array],
+    least: float,
+    most: float,
+    device: Device,
+    rng: np.random.Generator,
+) -> None:
+    """Rounding errors that the argument magnifies are taken into account."""
+    x = rng.uniform(least, most, 4000).astype("f4")
+    more = (np.full_like(x, 7.25),) if name == "pow" else ()
+    given = [ubridge.from_numpy(one, device=device) for one in (x, *more)]
+    found = getattr(ubridge, name)(*given).to_numpy().astype("f8")
+    right = expected(x.astype("f8"))
+    bound = OPS[name].accuracy.relative * 2.0**-24 * abs(right)
+    assert (abs(found - right) <= bound).all()
 
 
 def test_the_doctor_finds_nothing_lost(device: Device) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from webgpu_backend.translator.analysis import EXTENDED, SELECT
@@ -439,12 +440,39 @@ class Arithmetic(Memory):
         if name == "fabs":
             self.need("negate")
             return f"absolute({texts[0]})"
-        if name in _EXACT:
+        if name == "fma" and kind == F32 and (lost := self._lost(given)) is not None:
+            text = lost
+        elif name in _EXACT:
             text = f"{_EXACT[name]}({', '.join(texts)})"
         else:
             self.need(name)
             text = f"math_{name}({', '.join(texts)})"
         return text if name in _KEPT_IN_F16 else self._rounded(text, kind)
+
+    def _lost(self, given: Words) -> str | None:
+        """Return what the rounding of a product lost, if fma(x, y, -(x * y)) asks for it.
+
+        Drivers may round twice in `fma`, and then this is always 0.
+        """
+        (x, y, product), signs = zip(*map(self._unsigned, given), strict=True)
+        one = self.analysis.definitions.get(product)
+        if one is None or one.opcode != _PRODUCT:
+            return None
+        factors, factor_signs = zip(*map(self._unsigned, one.words[3:5]), strict=True)
+        if {*factors} != {x, y} or math.prod((*signs, *factor_signs)) > 0:
+            return None
+        self.need("product_pair")
+        return f"product_pair({self.value(given[0])}, {self.value(given[1])}).y"
+
+    def _unsigned(self, value: int) -> tuple[int, int]:
+        """Return what names the magnitude of a value, and the value's sign."""
+        one = self.analysis.definitions.get(value)
+        if one is not None and one.opcode == _NEGATE_FLOAT:
+            return one.words[3], -1
+        bits = self.kinds.constants.get(value)
+        if isinstance(bits, int):
+            return -(bits & 0x7FFFFFFF) - 1, -1 if bits >> 31 else 1
+        return value, 1
 
     def _double_function(self, name: str, texts: list[str]) -> str:
         if name not in _F64_FUNCTIONS:

@@ -1,8 +1,8 @@
 """WGSL text of functions that WGSL lacks or computes with unknown accuracy.
 
-f32 functions are within 4 ulp where `fma` is fused and sums are not reordered. f64 is computed with
-integers of 64 bits, after Berkeley SoftFloat (John Hauser, BSD): rounded to nearest even, subnormal
-numbers included.
+f32 functions are within 4 ulp, also where `fma` rounds twice or sums are reordered. f64 is computed
+with integers of 64 bits, after Berkeley SoftFloat (John Hauser, BSD): rounded to nearest even,
+subnormal numbers included.
 """
 
 from __future__ import annotations

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 
 EXPONENTIAL: Mapping[str, tuple[tuple[str, ...], str]] = {
     "exp_near_0": (
-        (),
+        ("kept",),
         """
+// x - count log 2; the first product is exact. Mesa would add the two constants first.
+fn less_logarithms(x: f32, count: f32) -> f32 {
+  return fma(count, -0x1.7f7d1cp-20f, kept(fma(count, -0x1.62e4p-1f, x)));
+}
 fn expm1_near_0(x: f32) -> f32 {
   var sum = fma(x, 2.4801587e-5f, 1.98412698e-4f);
   sum = fma(x, sum, 1.38888889e-3f);
@@ -28,7 +32,7 @@ fn math_exp(x: f32) -> f32 {
   if (x > 89.0f) { return infinity(); }
   if (x < -105.0f) { return 0.0f; }
   let count = floor(fma(x, 0x1.715476p+0f, 0.5f));
-  let rest = fma(count, -0x1.7f7d1cp-20f, fma(count, -0x1.62e4p-1f, x));
+  let rest = less_logarithms(x, count);
   let n = i32(count);
   let half = n / 2;
   return (1.0f + expm1_near_0(rest)) * power_of_2(half) * power_of_2(n - half);
@@ -57,7 +61,7 @@ fn math_expm1(x: f32) -> f32 {
   if (abs(x) < 0.35f) { return select(expm1_near_0(x), x, x == 0.0f); }
   if (!(x > -20.0f && x < 80.0f)) { return math_exp(x) - 1.0f; }
   let count = floor(fma(x, 0x1.715476p+0f, 0.5f));
-  let rest = fma(count, -0x1.7f7d1cp-20f, fma(count, -0x1.62e4p-1f, x));
+  let rest = less_logarithms(x, count);
   let power = power_of_2(i32(count));
   return fma(power, expm1_near_0(rest), power - 1.0f);
 }
@@ -65,12 +69,8 @@ fn math_expm1(x: f32) -> f32 {
     ),
     # log x of a positive finite x as a sum of two floats, to about 2^-40.
     "log_pair": (
-        ("kept",),
+        ("kept", "product_pair"),
         """
-fn product_pair(x: f32, y: f32) -> vec2<f32> {
-  let high = x * y;
-  return vec2<f32>(high, fma(x, y, -high));
-}
 fn sum_pair(x: f32, y: f32) -> vec2<f32> {
   let high = kept(x + y);
   return vec2<f32>(high, (x - high) + y);
@@ -85,7 +85,8 @@ fn log_pair(given: f32) -> vec2<f32> {
   let above = f - 1.0f;
   let below = sum_pair(max(f, 1.0f), min(f, 1.0f));
   let s = above / below.x;
-  let s_rest = (fma(-s, below.x, above) - s * below.y) / below.x;
+  let back = product_pair(s, below.x);
+  let s_rest = (((above - back.x) - back.y) - s * below.y) / below.x;
   let square = product_pair(s, s);
   let square_rest = fma(2.0f * s, s_rest, square.y);
   var sum = fma(square.x, 2.0f / 15.0f, 2.0f / 13.0f);
@@ -179,7 +180,7 @@ fn math_pow(x: f32, y: f32) -> f32 {
   let rest = fma(y, logarithm.y, exponent.y);
   // The rest belongs into the sum before it is scaled: of a subnormal result it would be lost.
   let count = floor(fma(exponent.x, 0x1.715476p+0f, 0.5f));
-  let near = fma(count, -0x1.7f7d1cp-20f, fma(count, -0x1.62e4p-1f, exponent.x)) + rest;
+  let near = less_logarithms(exponent.x, count) + rest;
   let n = i32(count);
   let half = n / 2;
   let found = (1.0f + expm1_near_0(near)) * power_of_2(half) * power_of_2(n - half);
@@ -225,7 +226,7 @@ fn math_cosh(x: f32) -> f32 {
 """,
     ),
     "erfc": (
-        ("exp",),
+        ("exp", "product_pair"),
         """
 fn math_erfc(x: f32) -> f32 {
   if (is_nan(x)) { return x; }
@@ -239,9 +240,8 @@ fn math_erfc(x: f32) -> f32 {
   sum = fma(t, sum, 0.09678418f);
   sum = fma(t, sum, 0.37409196f);
   sum = fma(t, sum, 1.00002368f);
-  let square = z * z;
-  let rest = fma(z, z, -square);
-  let found = t * math_exp(-square) * math_exp(fma(t, sum, -1.26551223f) - rest);
+  let square = product_pair(z, z);
+  let found = t * math_exp(-square.x) * math_exp(fma(t, sum, -1.26551223f) - square.y);
   return select(found, 2.0f - found, x < 0.0f);
 }
 """,

@@ -12,8 +12,25 @@ NUMBERS: Mapping[str, tuple[tuple[str, ...], str]] = {
         "fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }",
     ),
     # The rounded sum: shader compilers simplify (a + b) - a to b. The condition is never true: no
-    # grid has 0 blocks.
-    "kept": ((), "fn kept(x: f32) -> f32 { return select(x, 0.0f, P.w[0].x == 0u); }"),
+    # grid has 0 blocks. It reads the z axis, which no branch of a kernel along x reads: lavapipe
+    # compiles the values of branches into a kernel.
+    "kept": ((), "fn kept(x: f32) -> f32 { return select(x, 0.0f, P.w[0].z == 0u); }"),
+    # A product, and what its rounding lost (Dekker, A floating-point technique for extending the
+    # available precision, 1971). Drivers may round twice in `fma`; products of halves are exact.
+    "product_pair": (
+        ("kept",),
+        """
+fn product_pair(x: f32, y: f32) -> vec2<f32> {
+  let product = kept(x * y);
+  let x_high = bitcast<f32>(bitcast<u32>(x) & 0xfffff000u);
+  let y_high = bitcast<f32>(bitcast<u32>(y) & 0xfffff000u);
+  let x_low = x - x_high;
+  let y_low = y - y_high;
+  let lost = ((x_high * y_high - product) + x_high * y_low) + x_low * y_high;
+  return vec2<f32>(product, lost + x_low * y_low);
+}
+""",
+    ),
     "special": (
         ("nothing",),
         """
@@ -146,9 +163,9 @@ fn float_of_i64(x: u64, odd: bool) -> f32 {
 }
 """,
     ),
-    # One Newton step with `fma` rounds the driver's approximation correctly.
+    # One Newton step with the exact square rounds the driver's approximation correctly.
     "sqrt": (
-        ("nan", "special"),
+        ("nan", "special", "product_pair"),
         """
 fn math_sqrt(x: f32) -> f32 {
   if (is_nan(x) || x == 0.0f) { return x; }
@@ -157,7 +174,8 @@ fn math_sqrt(x: f32) -> f32 {
   let small = x < 0x1p-100f;
   let scaled = select(x, x * 0x1p100f, small);
   let root = sqrt(scaled);
-  let better = fma(fma(-root, root, scaled), 0.5f / root, root);
+  let square = product_pair(root, root);
+  let better = fma((scaled - square.x) - square.y, 0.5f / root, root);
   return select(better, better * 0x1p-50f, small);
 }
 """,

@@ -13,7 +13,7 @@ from webgpu_backend.translator.instructions import Instructions
 from webgpu_backend.translator.kinds import BOOL, F16, F32, F64, I64, Kind, refuse
 from webgpu_backend.translator.library import library
 
-VERSION = "11"
+VERSION = "15"
 """Part of the cache's key: increase it when the translation changes."""
 
 GRID_WORDS = 4
