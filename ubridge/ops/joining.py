@@ -11,16 +11,23 @@ from ubridge.core.layout import Layout, Shape
 from ubridge.core.operand_checks import axis_of
 from ubridge.core.promotion import promoted, storage_of
 from ubridge.core.question import Question
+from ubridge.definitions.attention import KV_CONCAT
 from ubridge.definitions.memory import COPY2D
 from ubridge.ops.elementwise import plan_conversion
-from ubridge.ops.engine import MOVED_AS, Parts, Value, contiguous
+from ubridge.ops.engine import MOVED_AS, Parts, Value, ask, contiguous
 from ubridge.ops.results import require_tensors
 from uhal import DType
 from uhal.errors import ArgumentValueError, InvalidHandleError
 
+_FEW = 1 << 16
+"""Elements of a result from which two launches, which copy faster, take no longer than one."""
 
-def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Parts:
-    """Plan tensors joined along an axis; dtypes are promoted."""
+
+def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Value:
+    """Plan tensors joined along an axis; dtypes are promoted.
+
+    A short result of two tensors takes one launch, other results a launch for each tensor.
+    """
     require(len(tensors), "cat: need at least one array to concatenate")
     require_tensors("cat", *tensors)
     first = tensors[0]
@@ -35,6 +42,14 @@ def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Parts:
     converted = [plan_conversion(one, dtype) for one in tensors]
     layouts = tuple([one._layout for one in converted])
     shape, parts = _parts(storage_of(dtype), layouts, axis)
+    is_one_launch = len(converted) == 2 and dtype.name in KV_CONCAT.dtypes
+    if (
+        is_one_launch
+        and prod(shape) <= _FEW
+        and all(parts)
+        and all([one.is_contiguous for one in layouts])
+    ):
+        return ask(KV_CONCAT, converted, dtype, axis=axis)
     found: list[tuple[Question, int, Value]] = []
     for one, part in zip(converted, parts, strict=True):
         if part is not None:
