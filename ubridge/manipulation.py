@@ -7,6 +7,7 @@ make a new tensor by one copy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ import numpy as np
 from ubridge.core.fits import require
 from ubridge.core.layout import Layout, Shape, checked_int
 from ubridge.core.operand_checks import axes_of, axis_of, one_shape, whole_number
-from ubridge.creation import full
+from ubridge.creation import empty, full
 from ubridge.definitions.calls import named
 from ubridge.definitions.elementwise import NOT_EQUAL, SUBTRACT
 from ubridge.joins import cat
@@ -300,25 +301,55 @@ def pad(
     modes = ("constant", *_REPEATING)
     require(mode in modes, f"pad, mode: expected one of {', '.join(modes)}, got {mode!r}")
     widths = _pairs(pad_width, x.ndim)
+    lengths = x.shape
+    shape = [sum(pair) + length for pair, length in zip(widths, lengths, strict=True)]
     if mode == "constant":
-        shape = [sum(pair) + length for pair, length in zip(widths, x.shape, strict=True)]
         found = full(shape, constant_values, x.dtype, device=x.device, stream=stream)
-        inner = found
-        for axis, ((before, _), length) in enumerate(zip(widths, x.shape, strict=True)):
-            inner = inner.narrow(axis, before, length)
-        inner.copy_from(x, stream=stream)
-        return found
-    found = x
-    for axis, pair in enumerate(widths):
-        if any(pair):
-            length = x.shape[axis]
-            require(length > 0, f"pad: expected elements to repeat along axis {axis}, got none")
-            ids = np.pad(np.arange(length), pair, mode)
-            ends = ids[: pair[0]], ids[pair[0] + length :]
-            first, last = (take(found, end, axis, stream=stream) for end in ends)
-            parts = [one for one in (first, found, last) if one.shape[axis]]
-            found = cat(parts, axis, stream=stream)
-    return x.copy(stream=stream) if found is x else found
+    else:
+        found = empty(shape, x.dtype, device=x.device, stream=stream)
+    # Ends of later axes are copied from whole rows of the axes before.
+    inner = [found]
+    for axis, ((before, _), length) in reversed([*enumerate(zip(widths, lengths, strict=True))]):
+        inner.append(inner[-1].narrow(axis, before, length))
+    inner.pop().copy_from(x, stream=stream)
+    if mode != "constant":
+        for axis, pair in enumerate(widths):
+            if any(pair):
+                length = lengths[axis]
+                require(length > 0, f"pad: expected elements to repeat along axis {axis}, got none")
+                _repeat(inner.pop(), axis, pair, length, mode, stream)
+            else:
+                inner.pop()
+    return found
+
+
+def _repeat(
+    x: DeviceTensor,
+    axis: int,
+    pair: tuple[int, int],
+    length: int,
+    mode: str,
+    stream: StreamLike | None,
+) -> None:
+    """Fill both ends of an axis from the `length` elements between them."""
+    for start, ids in _ends(pair, length, mode):
+        end = x.narrow(axis, start, len(ids))
+        if len(ids) == 1:
+            repeated = x.narrow(axis, pair[0] + ids[0], 1).copy(stream=stream)
+        else:
+            middle = x.narrow(axis, pair[0], length)
+            repeated = take(middle, np.array(ids), axis, stream=stream)
+        end.copy_from(repeated, stream=stream)
+
+
+@lru_cache(maxsize=256)
+def _ends(pair: tuple[int, int], length: int, mode: str) -> tuple[tuple[int, list[int]], ...]:
+    """Where each end begins, and the ids of its elements; ends without elements are left out."""
+    before, _ = pair
+    kind: Any = mode
+    ids = np.pad(np.arange(length), pair, kind).tolist()
+    found = (0, ids[:before]), (before + length, ids[before + length :])
+    return tuple(one for one in found if one[1])
 
 
 def _pairs(given: Any, count: int) -> list[tuple[int, int]]:
