@@ -21,6 +21,8 @@ from uhal.errors import ArgumentValueError, InvalidHandleError
 
 _FEW = 1 << 16
 """Elements of a result from which two launches, which copy faster, take no longer than one."""
+_LEAST = 8
+"""Elements of a row below which one launch, which copies row by row, takes longer."""
 
 
 def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Value:
@@ -42,12 +44,12 @@ def plan_joined(tensors: Sequence[Value], axis: int = 0) -> Value:
     converted = [plan_conversion(one, dtype) for one in tensors]
     layouts = tuple([one._layout for one in converted])
     shape, parts = _parts(storage_of(dtype), layouts, axis)
-    is_one_launch = len(converted) == 2 and dtype.name in KV_CONCAT.dtypes
+    least = _LEAST * prod(shape[:axis])
     if (
-        is_one_launch
+        len(layouts) == 2
+        and dtype.name in KV_CONCAT.dtypes
         and prod(shape) <= _FEW
-        and all(parts)
-        and all([one.is_contiguous for one in layouts])
+        and all([one.is_contiguous and one.size >= max(least, 1) for one in layouts])
     ):
         return ask(KV_CONCAT, converted, dtype, axis=axis)
     found: list[tuple[Question, int, Value]] = []
