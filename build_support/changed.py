@@ -89,6 +89,16 @@ def reached(changed: Sequence[str]) -> list[str]:
     return sorted(found | set(EVERYTHING if changed else ()))
 
 
+def importing(path: str) -> list[str]:
+    """Return the files of the product whose modules import this file's module themselves."""
+    own = {name for name, found in _modules().items() if found == path}
+    return [
+        _modules()[name]
+        for name, found in _graph().items()
+        if own & found and not name.startswith("tests.")
+    ]
+
+
 @cache
 def _modules() -> dict[str, str]:
     """Modules of the checkout and their files."""

@@ -11,9 +11,9 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
-from build_support.changed import EVERYTHING, reached
+from build_support.changed import EVERYTHING, importing, reached
 
-FILES = 6
+FILES = 8
 SECONDS = 20.0
 """Longest time of a chosen test file in the last whole run; the first file may take longer."""
 START = 3.0
@@ -35,12 +35,13 @@ def nearest(path: str, line: int, root: Path) -> list[str]:
         for test, text in _texts(root).items()
     }
     rarity = Counter(name for names in named.values() for name in names & defined.keys())
-    own = _own_tests(path, root)
+    own, of_users = _own_tests(path, root), _tests_of_users(path, root)
     weights = {
         test: _shared_folders(path, test)
         * (
             sum(defined[name] / rarity[name] for name in names & defined.keys())
             + ABOUT_THE_LINE * own.count(test)
+            + (test in of_users)
         )
         for test, names in named.items()
     }
@@ -92,29 +93,43 @@ def _in_time(weights: Mapping[str, float], root: Path) -> list[str]:
 def _own_tests(path: str, root: Path) -> list[str]:
     """Return tests of a module's folder or package, of its name, and the few that it can reach.
 
-    In a folder of tests for a package, a part of the test's name is enough. A name whose words are
-    all in the module's path counts once for each word.
+    In a folder of tests for a package, a part of the test's name is enough. A name whose words
+    begin words of the module's path counts once for each word.
     """
     module = Path(path)
-    words = {*re.findall(r"[a-z0-9]+", module.with_suffix("").as_posix())}
+    words = re.findall(r"[a-z0-9]+", module.with_suffix("").as_posix())
     tests = [Path(test) for test in _texts(root)]
     of_words = [
-        test for test in tests if words.issuperset(found := test.stem.split("_")[1:]) for _ in found
+        test
+        for test in tests
+        if all(any(whole.startswith(one) for whole in words) for one in test.stem.split("_")[1:])
+        for _ in test.stem.split("_")[1:]
     ]
     beside = [test for test in tests if test.parent == "tests" / module.parent]
 
-    def of(name: str) -> list[Path]:
-        return [
-            test
-            for test in tests
-            if test.stem == f"test_{name}"
-            or (module.parts[0] in test.parts and name in test.stem.split("_"))
-        ]
-
-    of_package, of_module = of(module.parent.name), of(module.stem.strip("_"))
+    of_package = _named(module.parent.name, module.parts[0], root)
+    of_module = _named(module.stem.strip("_"), module.parts[0], root)
     reaching = [test for test in reached([path]) if test not in EVERYTHING]
     few = reaching if len(reaching) <= 2 * FILES else []
     return [*few, *(test.as_posix() for test in (*(beside or of_package), *of_module, *of_words))]
+
+
+def _tests_of_users(path: str, root: Path) -> set[str]:
+    """Return tests of the names of the modules that import the module, if these are few."""
+    users = [Path(user) for user in importing(path)]
+    if len(users) > 2 * FILES:
+        return set()
+    found = (_named(user.stem.strip("_"), Path(path).parts[0], root) for user in users)
+    return {test.as_posix() for tests in found for test in tests}
+
+
+def _named(name: str, package: str, root: Path) -> list[Path]:
+    """Return tests with a name; in a folder of tests for the package, a part of it is enough."""
+    return [
+        test
+        for test in map(Path, _texts(root))
+        if test.stem == f"test_{name}" or (package in test.parts and name in test.stem.split("_"))
+    ]
 
 
 def _shared_folders(path: str, test: str) -> int:

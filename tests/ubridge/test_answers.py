@@ -182,6 +182,15 @@ def test_entries_never_outnumber_the_limit(rng: np.random.Generator) -> None:
     assert recent.get(0) is None
 
 
+def test_half_of_the_limit_is_kept_whatever_is_used() -> None:
+    recent: Recent[int, int] = Recent(20)
+    for key in range(10):
+        recent.keep(key, -key)
+    assert [recent.get(key) for key in range(10)] == [-key for key in range(10)]
+    recent.keep(10, -10)
+    assert len(recent) == 11 and recent.get(0) == 0
+
+
 def test_calls_of_several_questions_are_remembered_as_a_chain(host: Device) -> None:
     x = ubridge.ones((4, 5))
     add = answering_pair(ubridge.OPS["add"])

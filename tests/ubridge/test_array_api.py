@@ -16,7 +16,7 @@ import pytest
 from tests.requirements import needed_module
 from tests.sampling import SOAK, rounds
 from tests.ubridge.op_rows import row_of
-from uhal import Device
+from uhal import ArgumentValueError, Device
 
 strict = needed_module("array_api_strict")
 hypothesis = needed_module("hypothesis")
@@ -371,3 +371,14 @@ def test_a_function_agrees(device: Device, name: str, seed: int) -> None:
     )
     hypothesis.seed(seed)(settings(test))()
     assert agreed
+
+
+def test_take_of_several_axes_needs_an_axis(device: Device) -> None:
+    import ubridge as ub
+
+    namespace = ub.zeros(1, device=device).__array_namespace__()
+    x, at = namespace.asarray([[1.0, 2.0], [3.0, 4.0]]), namespace.asarray([1, 0, 1])
+    assert namespace.take(x[0], at).to_numpy().tolist() == [2, 1, 2]
+    assert namespace.take(x, at, axis=1).to_numpy().tolist() == [[2, 1, 2], [4, 3, 4]]
+    with pytest.raises(ArgumentValueError, match="take: expected an axis for 2 axes"):
+        namespace.take(x, at)

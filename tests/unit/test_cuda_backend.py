@@ -287,6 +287,15 @@ def test_what_the_driver_denies_is_not_taken_by_its_exported_name(
 # -- verbs -----------------------------------------------------------------------------------------
 
 
+def test_a_code_has_the_drivers_text_or_its_name_in_the_header(opened: CudaBackend) -> None:
+    known, unknown = opened.error_text(2), opened.error_text(700)
+    assert (known.name, known.text) == ("CUDA_ERROR_OUT_OF_MEMORY", "out of memory")
+    assert (unknown.name, unknown.text) == (
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+        "this driver says no more",
+    )
+
+
 def test_contexts_are_retained_and_given_back(opened: CudaBackend, fake: Fake) -> None:
     first = opened.device_context(0)
     assert opened.device_context(0) == first

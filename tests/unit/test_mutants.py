@@ -107,6 +107,10 @@ def test_what_no_working_program_depends_on_is_no_mistake() -> None:
         ("ubridge/models/text/sampler.py", "tests/ubridge/test_token_sampling.py"),
         ("rocm_backend/_backend.py", "tests/unit/test_rocm_backend.py"),
         ("uhal/project/program.py", "tests/unit/test_new_project.py"),
+        ("uhal/profiler/results.py", "tests/unit/test_profile.py"),
+        ("ubridge/device/ready.py", "tests/ubridge/test_tracing.py"),
+        ("host_backend/_backend.py", "tests/unit/test_host_backend.py"),
+        ("uhal_conformance/command.py", "tests/unit/test_conformance_command.py"),
         ("simulators/ptx/operands.py", "tests/simulators/ptx/test_conversions.py"),
     ],
 )

@@ -14,6 +14,7 @@ from tests.sampling import rounds
 from uhal.errors import InvalidImageError
 from uhal.images import ptx
 from uhal.images.ptx import PtxEntry, PtxImage, is_ptx, read_ptx
+from uhal.images.ptx_addresses import MAX_CHARACTERS, parse_instruction
 from uhal.signature import Signature
 
 DATA = Path(__file__).parents[1] / "data" / "cuda"
@@ -31,6 +32,14 @@ def entry(parameters: str, body: str = "ret;", before: str = "", after: str = ""
 
 def sample(name: str) -> dict[str, PtxEntry]:
     return {found.name: found for found in read_ptx((DATA / name).read_bytes()).entries}
+
+
+def test_a_statement_is_read_up_to_its_longest() -> None:
+    statement = "ld.global.u32 %r1, [%rd1]"
+    longest = statement.ljust(MAX_CHARACTERS)
+    found = parse_instruction(longest)
+    assert found is not None and (found.name, found.operands) == ("ld", ("%r1", "[%rd1]"))
+    assert parse_instruction(longest + " ") is None
 
 
 def test_nvcc_for_a_gpu_before_blackwell() -> None:

@@ -312,6 +312,16 @@ def test_a_step_takes_no_memory_and_no_operation_of_its_own(
             model.logits([1, 2], cache)
 
 
+def test_a_captured_step_refuses_tokens_and_positions_out_of_range(model: Model) -> None:
+    last = model.vocabulary - 1
+    with model.cache(16) as cache:
+        cache.read_one(3, 0)
+        cache.read_one(last, cache.room - 1)
+        for token, position in ((last + 1, 1), (-1, 1), (3, cache.room), (3, -1)):
+            with pytest.raises(ArgumentValueError, match=r"token|position"):
+                cache.read_one(token, position)
+
+
 def test_several_threads_read_texts_of_their_own(model: Model) -> None:
     texts = [prompt(seed, 12) for seed in range(4)]
     alone = [model(text).to_numpy() for text in texts]
