@@ -91,8 +91,15 @@ def check_product(
     product = functions(f"product_{name}_{out_dtype}")
     # The weight ends with its buffer, at an unaligned address.
     memory = DeviceBuffer.from_numpy(np.concatenate([np.zeros(4, np.uint8), blocks.ravel()]))
-    sizes = (rows, columns, vectors, int(rng.integers(0, 20)))
+    few = int(rng.integers(0, 20))
+    sizes = (rows, columns, vectors, few)
     product[(int(rng.integers(1, 4)),), 1](memory[4:], given, output.buffer, *sizes)
+    if vectors <= few:
+        one, alone = int(rng.integers(0, vectors)), Output(out_dtype, rows)
+        its = given[one * activation_bytes(columns) : (one + 1) * activation_bytes(columns)]
+        product[(1,), 1](memory[4:], its, alone.buffer, rows, columns, 1, few)
+        together = output.to_numpy().reshape(vectors, rows)[one]
+        np.testing.assert_array_equal(together, alone.to_numpy(), err_msg=f"{name} {sizes}")
     weight = elements(blocks, name).astype(np.float64).reshape(rows, columns)
     taken = rounded_to_8_bits(x, run_of)
     exact = taken @ weight.T

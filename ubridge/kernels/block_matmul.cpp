@@ -69,14 +69,19 @@ template <class Block>
 ONE_FUNCTION void multiply_shared(const Block *rows, const Work &work, f32 *results)
 {
     constexpr u32 IN_FOURS = Way<Block>::IN_FOURS;
+    if constexpr (Way<Block>::IN_LANES)
+        if (work.count != 1) {
+            const VectorsByLanes<Block> vectors(work.vectors, work.count, work.blocks);
+            vectors.multiply(rows, work.rows, results);
+            return;
+        }
     const SharedParts<Block> shared(work.vectors, work.count, work.blocks);
+    if constexpr (!Way<Block>::IN_LANES)
+        if (work.count != 1) {
+            multiply_all(rows, work.rows, work.blocks, shared, results);
+            return;
+        }
     u64 row = 0;
-    if (work.count != 1) {
-        for (; row < work.rows; row += ROWS_TOGETHER)
-            multiply_all(rows + row * work.blocks, smaller(ROWS_TOGETHER, work.rows - row),
-                         work.blocks, shared, results + row, work.rows);
-        return;
-    }
     if constexpr (IN_FOURS != NEVER) {
         const u64 apart = IN_FOURS == ALWAYS || looks_far() ? work.rows / 4 : 0;
         for (; row < apart; ++row)

@@ -2,30 +2,15 @@
 //
 // `Way<Block>` multiplies a format, BLOCKS blocks at a time. `Shared` is a vector's part, made once
 // for all rows. `Weights` are unpacked blocks, made once for several vectors. `add` adds their
-// product to sums. IN_FOURS: when four rows are multiplied together. AT_ONCE: the highest number of
-// vectors whose sums are in registers together; `add_all` adds their products.
+// product to sums. IN_FOURS: when four rows are multiplied together. IN_LANES: whether `Lanes<Block>`
+// multiplies several vectors.
 #ifndef UBRIDGE_BLOCK_ROWS_H
 #define UBRIDGE_BLOCK_ROWS_H
 
-#include <stdlib.h>
-
-#include <memory>
-#include <new>
-
+#include "lanes_of_256.h"
 #include "rows_of_256.h"
 #include "rows_of_32.h"
-
-struct Released {
-    void operator()(void *memory) const { free(memory); }
-};
-template <class T> using Held = std::unique_ptr<T[], Released>;
-
-template <class T> DEVICE_FUNCTION Held<T> hold(u64 count) {
-    Held<T> memory(static_cast<T *>(aligned_alloc(64, whole_times(count * sizeof(T) + 1, 64))));
-    if (memory == nullptr)
-        throw std::bad_alloc();
-    return memory;
-}
+#include "scratch.h"
 
 // Specialized for formats with their own code; BLOCKS is 0 for other formats.
 template <class Block> struct Way {
@@ -52,31 +37,20 @@ template <> struct Way<BlockQ5_K> : WayOf256<BlockQ5_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockQ6_K> : WayOf256<BlockQ6_K, WHERE_CPUS_LOOK_FAR> {};
 template <> struct Way<BlockIQ4_XS> : WayOfIQ4_XS {};
 
-// The number of vectors of `left` that are multiplied next, at most 8. Code is for 1, 2, 4 and 8
-// vectors; the last vector fills the others' places.
-DEVICE_FUNCTION u64 places_of(u64 left) { return left > 4 ? 8 : left > 2 ? 4 : left; }
-
-// The parts of all vectors, filled up: parts[i * padded + v] is of group i of vector v. `scales`
-// has their scales, for formats whose sums are in registers.
+// The parts of all vectors: parts[i * count + v] is of group i of vector v.
 template <class Block> struct SharedParts {
     typedef Way<Block> Here;
     typedef typename Here::Shared Shared;
-    const u64 count, padded, groups;
+    const u64 count, groups;
     const Held<Shared> parts;
-    const Held<f32> scales;
 
     SharedParts(const Vectors &vectors, u64 count, u64 blocks)
-        : count(count), padded(count / 8 * 8 + places_of(count % 8)),
-          groups((blocks + Here::BLOCKS - 1) / Here::BLOCKS), parts(hold<Shared>(groups * padded)),
-          scales(hold<f32>(Here::AT_ONCE > 1 ? groups * padded : 0)) {
-        for (u64 v = 0; v < padded; ++v) {
-            const auto y = vectors.vector<typename Here::Side>(smaller(v, count - 1));
-            for (u64 i = 0; i < groups; ++i) {
-                make(&parts[i * padded + v], y, i * Here::BLOCKS, blocks);
-                if constexpr (Here::AT_ONCE > 1)
-                    scales[i * padded + v] = parts[i * padded + v].d;
-            }
-        }
+        : count(count), groups((blocks + Here::BLOCKS - 1) / Here::BLOCKS),
+          parts(hold<Shared>(groups * count)) {
+        for (u64 v = 0; v < count; ++v)
+            for (u64 i = 0; i < groups; ++i)
+                make(&parts[i * count + v], vectors.vector<typename Here::Side>(v),
+                     i * Here::BLOCKS, blocks);
     }
 
   private:
@@ -124,7 +98,7 @@ ONE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks,
     const typename Here::Shared *y = shared.parts.get() + v;
     Pass<Block, ROWS> pass;
     u64 i = 0;
-    for (; i + Here::BLOCKS <= blocks; i += Here::BLOCKS, y += shared.padded) {
+    for (; i + Here::BLOCKS <= blocks; i += Here::BLOCKS, y += shared.count) {
 #pragma GCC unroll 4
         for (u32 row = 0; row < ROWS; ++row)
             look_ahead<STEP>(rows + row * apart * blocks + i, ahead);
@@ -142,90 +116,49 @@ ONE_FUNCTION void multiply_rows(const Block *rows, u64 apart, u64 blocks,
         results[row * apart] = pass.result(row);
 }
 
-enum : u64 { ROWS_TOGETHER = 4, BLOCKS_TOGETHER = 4 };
+enum : u64 { ROWS_TOGETHER = 4, VECTORS_TOGETHER = 8 };
 
-// `some` neighboring rows, at most ROWS_TOGETHER, times `places` vectors from `first` on, COUNT if
-// sums are in registers: results[v * step + row]. The rows use the vectors' parts while these are
-// in a core's nearest cache. A vector gets the same sums as from `multiply_rows`.
-template <class Block, u32 COUNT>
+// `some` neighboring rows, at most ROWS_TOGETHER, times `places` vectors, at most VECTORS_TOGETHER,
+// from `first` on: results[v * step + row]. The rows use the vectors' parts while these are in a
+// core's nearest cache. A vector gets the same sums as from `multiply_rows`.
+template <class Block>
 ONE_FUNCTION void multiply_together(const Block *rows, u64 some, u64 blocks,
                                     const SharedParts<Block> &shared, u64 first, u64 places,
                                     f32 *results, u64 step) {
     typedef Way<Block> Here;
-    constexpr bool IN_REGISTERS = Here::AT_ONCE > 1;
-    constexpr u64 GROUP = IN_REGISTERS ? u64(BLOCKS_TOGETHER) : u64(Here::BLOCKS);
-    Here sums[ROWS_TOGETHER][COUNT];
-    u64 at = first;
-    for (u64 group = 0; group < blocks; group += GROUP) {
+    Here sums[ROWS_TOGETHER][VECTORS_TOGETHER];
+    const typename Here::Shared *ys = shared.parts.get() + first;
+    for (u64 group = 0; group < blocks; group += Here::BLOCKS, ys += shared.count)
 #pragma GCC unroll 1
         for (u64 row = 0; row < some; ++row) {
             const Block *here = rows + row * blocks + group;
-            if constexpr (IN_REGISTERS) {
-                Here own[COUNT];
-#pragma GCC unroll 16
-                for (u32 v = 0; v < COUNT; ++v)
-                    own[v] = sums[row][v];
-                const u64 end = at + smaller(GROUP, blocks - group) * shared.padded;
-#pragma GCC unroll 1
-                for (u64 part = at; part < end; part += shared.padded, ++here) {
-                    look_ahead<sizeof(Block)>(here, looked_ahead(1));
-                    Here::template add_all<COUNT>(own, typename Here::Weights(here),
-                                                  &shared.parts[part], &shared.scales[part]);
-                }
-#pragma GCC unroll 16
-                for (u32 v = 0; v < COUNT; ++v)
-                    sums[row][v] = own[v];
+            Block last[Here::BLOCKS];
+            if (Here::BLOCKS > 1 && group + Here::BLOCKS > blocks) {
+                memset(last, 0, sizeof last);
+                memcpy(last, here, (blocks - group) * sizeof *last);
+                here = last;
             } else {
-                Block last[Here::BLOCKS];
-                if (Here::BLOCKS > 1 && group + Here::BLOCKS > blocks) {
-                    memset(last, 0, sizeof last);
-                    memcpy(last, here, (blocks - group) * sizeof *last);
-                    here = last;
-                } else {
-                    look_ahead<Here::BLOCKS * sizeof(Block)>(here, looked_ahead(1));
-                }
-                const typename Here::Weights weights(here);
-#pragma GCC unroll 1
-                for (u64 v = 0; v < places; ++v)
-                    sums[row][v].add(weights, shared.parts[at + v]);
+                look_ahead<Here::BLOCKS * sizeof(Block)>(here, looked_ahead(1));
             }
+            const typename Here::Weights weights(here);
+#pragma GCC unroll 1
+            for (u64 v = 0; v < places; ++v)
+                sums[row][v].add(weights, ys[v]);
         }
-        at += GROUP / Here::BLOCKS * shared.padded;
-    }
-    const u64 wanted = smaller(places, shared.count - first);
     for (u64 row = 0; row < some; ++row)
-        for (u64 v = 0; v < wanted; ++v)
+        for (u64 v = 0; v < places; ++v)
             results[v * step + row] = sums[row][v].result();
 }
 
-// The same for all vectors.
+// Neighboring rows times several vectors: results[v * length + row].
 template <class Block>
-DEVICE_FUNCTION void multiply_all(const Block *rows, u64 some, u64 blocks,
-                                  const SharedParts<Block> &shared, f32 *results, u64 step) {
-    constexpr u64 MOST = Way<Block>::AT_ONCE;
-    u64 here = 0;
-    for (u64 v = 0; v < shared.padded; v += here) {
-        const u64 left = shared.padded - v;
-        here = left <= MOST && left > 8 ? left : places_of(smaller(8, left));
-        f32 *const to = results + v * step;
-        if (here == 1) {
-            for (u64 row = 0; row < some; ++row)
-                multiply_rows<Block, 1>(rows + row * blocks, 1, blocks, shared, v, to + row);
-            continue;
-        }
-        if constexpr (MOST > 1) {
-            if (here == 4)
-                multiply_together<Block, 4>(rows, some, blocks, shared, v, here, to, step);
-            if (here == 2)
-                multiply_together<Block, 2>(rows, some, blocks, shared, v, here, to, step);
-            if constexpr (MOST > 8)
-                if (here == MOST)
-                    multiply_together<Block, MOST>(rows, some, blocks, shared, v, here, to, step);
-            if (here != 8)
-                continue;
-        }
-        multiply_together<Block, 8>(rows, some, blocks, shared, v, here, to, step);
-    }
+DEVICE_FUNCTION void multiply_all(const Block *rows, u64 length, u64 blocks,
+                                  const SharedParts<Block> &shared, f32 *results) {
+    for (u64 row = 0; row < length; row += ROWS_TOGETHER)
+        for (u64 v = 0; v < shared.count; v += VECTORS_TOGETHER)
+            multiply_together(rows + row * blocks, smaller(ROWS_TOGETHER, length - row), blocks,
+                              shared, v, smaller(VECTORS_TOGETHER, shared.count - v),
+                              results + v * length + row, length);
 }
 
 #endif

@@ -11,13 +11,23 @@ DEVICE_FUNCTION f32 widened(const f16 &value) {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_loadu_si16(&value)));
 }
 
-// Sums of a row: the sum of products, and the sum of the minimums' shares, which is subtracted.
-struct SumsOf256 {
-    FloatRegister sums = {};
-    __m256 taken = {};
+// Four words with the same sum.
+DEVICE_FUNCTION __m128i four_lanes(__m256i words) {
+    return _mm_add_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+#if defined(__AVX512BW__)
+DEVICE_FUNCTION __m128i four_lanes(__m512i words) {
+    return four_lanes(_mm256_add_epi32(_mm512_maskz_extracti64x4_epi64(__mmask8(-1), words, 0),
+                                       _mm512_maskz_extracti64x4_epi64(__mmask8(-1), words, 1)));
+}
+#endif
 
-    DEVICE_METHOD f32 result() const { return sum_of(sums) - sum_of(taken); }
-};
+// The sums of the lanes of both, in the first two lanes.
+DEVICE_FUNCTION __m128i both_sums(__m128i first, __m128i second) {
+    const __m128i two =
+        _mm_add_epi32(_mm_unpacklo_epi32(first, second), _mm_unpackhi_epi32(first, second));
+    return _mm_add_epi32(two, _mm_unpackhi_epi64(two, two));
+}
 
 // Factors of the sums of runs: minus the scales, times an offset of the integers.
 DEVICE_FUNCTION __m256i factors_of(__m256i scales, u32 offset) {
@@ -164,40 +174,11 @@ template <> struct Unpacked<BlockQ6_K> : InOrder {
     }
 };
 
-// A weight's factor times the scales of COUNT vectors. A multiplication reads one from memory and
-// copies it to all lanes; GCC would copy it first if it knew how it was made.
-template <u32 COUNT> struct Factors {
-    alignas(16) f32 products[COUNT];
-    const f32 *from = products;
-
-    DEVICE_METHOD Factors(f32 factor, const f32 *ds) {
-        constexpr u32 FOURS = COUNT / 4 * 4;
-#pragma GCC unroll 4
-        for (u32 v = 0; v < FOURS; v += 4)
-            _mm_store_ps(products + v, _mm_set1_ps(factor) * _mm_loadu_ps(ds + v));
-#pragma GCC unroll 4
-        for (u32 v = FOURS; v < COUNT; ++v)
-            products[v] = factor * ds[v];
-        asm("" : "+r"(from) : "m"(products));
-    }
-    Factors(const Factors &) = delete;
-
-    template <class Lanes> DEVICE_METHOD Lanes at(u32 v) const { return from[v] - Lanes{}; }
-};
-template <> struct Factors<1> {
-    f32 factor, d;
-
-    DEVICE_METHOD Factors(f32 factor, const f32 *ds) : factor(factor), d(*ds) {}
-
-    template <class Lanes> DEVICE_METHOD Lanes at(u32) const {
-        Lanes made = factor - Lanes{};
-        hide(made);
-        return made * d;
-    }
-};
-
-template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS, AT_ONCE = WIDE_512(9, 8) };
+// The integers of a block are multiplied and added exactly. Then `sums` gets their sum, and the
+// minimums' shares in its second lane. So a row's sums have the order of its blocks.
+template <class Block, u32 FOURS> struct WayOf256 {
+    enum : u32 { BLOCKS = 1, IN_FOURS = FOURS };
+    enum : bool { IN_LANES = true };
     typedef Side256 Side;
     typedef Unpacked<Block> Unpacking;
     // Whether two products of four bytes are added by the instructions for products of bytes: the
@@ -233,78 +214,62 @@ template <class Block, u32 FOURS> struct WayOf256 : SumsOf256 {
             scales[1] = all.template spread<WORDS, span(2, 0), span(2, 1), span(2, 2), span(2, 3),
                                             span(2, 4), span(2, 5), span(2, 6), span(2, 7)>();
         }
-        // Adds products with vectors to each vector's sums. A pair of registers is used for all
-        // vectors before the next pair: there are few registers.
-        template <u32 COUNT> DEVICE_METHOD void add(Register *made, const Shared *ys) const {
+        // made + products with a vector
+        DEVICE_METHOD Register added(Register made, const Shared &y) const {
 #pragma GCC unroll 2
             for (u32 n = 0; n < 2; ++n)
 #pragma GCC unroll 2
-                for (u32 p = 0; p < PARTS; ++p)
-#pragma GCC unroll 16
-                    for (u32 v = 0; v < COUNT; ++v) {
-                        const Register w0 = parts[2 * n].part[p], w1 = parts[2 * n + 1].part[p];
-                        const Register y0 = ys[v].part(2 * n).part[p];
-                        const Register y1 = ys[v].part(2 * n + 1).part[p];
-                        Register both;
-                        if constexpr (WORDS)
-                            both = dot(dot(Register{}, w0, y0), w1, y1);
-                        else
-                            both = sum_of_halves(pairs(w0, y0), pairs(w1, y1));
-                        made[v] = add_pairs(made[v], both, scales[n].part[p]);
-                    }
+                for (u32 p = 0; p < PARTS; ++p) {
+                    const Register w0 = parts[2 * n].part[p], w1 = parts[2 * n + 1].part[p];
+                    const Register y0 = y.part(2 * n).part[p], y1 = y.part(2 * n + 1).part[p];
+                    Register both;
+                    if constexpr (WORDS)
+                        both = dot(dot(Register{}, w0, y0), w1, y1);
+                    else
+                        both = sum_of_halves(pairs(w0, y0), pairs(w1, y1));
+                    made = add_pairs(made, both, scales[n].part[p]);
+                }
+            return made;
         }
     };
 
     struct Weights {
         Integers integers;
-        __m256i minimums = {}; // or the factors of sums
-        f32 d, dmin = 0;
+        __m256i minimums; // or the factors of sums
+        __m128 ds;        // d and dmin
 
         DEVICE_METHOD explicit Weights(const Block *b) : Weights(*b, Unpacking(*b)) {}
         DEVICE_METHOD Weights(const Block &b, const Unpacking &unpacked)
-            : integers(unpacked, Scales(unpacked.scales)), d(widened(b.d)) {
+            : integers(unpacked, Scales(unpacked.scales)) {
             if constexpr (Block::MINIMUM != 0) {
                 minimums = unpacked.minimums;
-                dmin = widened(b.dmin);
+                ds = _mm_cvtph_ps(_mm_loadu_si32(&b.d));
             } else {
                 minimums = factors_of(unpacked.scales, Block::OFFSET);
+                ds = _mm_cvtph_ps(_mm_loadu_si16(&b.d));
             }
         }
     };
 
-    // ds[v] is the scale of vector v.
-    template <u32 COUNT>
-    static DEVICE_METHOD void add_all(WayOf256 *sums, const Weights &weights, const Shared *ys,
-                                      const f32 *ds) {
-        const Factors<COUNT> d(weights.d, ds), dmin(weights.dmin, ds);
-        Register made[COUNT];
-#pragma GCC unroll 16
-        for (u32 v = 0; v < COUNT; ++v)
-            made[v] = Block::MINIMUM != 0
-                          ? Register{}
-                          : in_front(_mm256_madd_epi16(weights.minimums, ys[v].sums)).part[0];
-        weights.integers.template add<COUNT>(made, ys);
-#pragma GCC unroll 16
-        for (u32 v = 0; v < COUNT; ++v) {
-            sums[v].sums += d.template at<FloatRegister>(v) * floats(made[v]);
-            if constexpr (Block::MINIMUM != 0)
-                sums[v].taken +=
-                    dmin.template at<__m256>(v) *
-                    _mm256_cvtepi32_ps(_mm256_madd_epi16(weights.minimums, ys[v].sums));
-        }
-    }
+    __m128 sums = {};
+
     DEVICE_METHOD void add(const Weights &weights, const Shared &y) {
-        add_all<1>(this, weights, &y, &y.d);
+        const __m128i shares = four_lanes(_mm256_madd_epi16(weights.minimums, y.sums));
+        __m128i products = four_lanes(weights.integers.added(Register{}, y));
+        if constexpr (Block::MINIMUM == 0)
+            products = _mm_add_epi32(products, shares);
+        sums += weights.ds * _mm_set1_ps(y.d) * _mm_cvtepi32_ps(both_sums(products, shares));
     }
+    DEVICE_METHOD f32 result() const { return Block::MINIMUM != 0 ? sums[0] - sums[1] : sums[0]; }
 };
 
 #if defined(__AVX512BW__)
 
 // Four rows of a format whose scales and minimums have six bits. The scales of all rows are
-// unpacked at once, and the minimums' shares are summed up for two rows together.
+// unpacked at once, and the lanes of all rows are added at once.
 template <class Block> struct FourRowsOf256 {
     typedef WayOf256<Block, WHERE_CPUS_LOOK_FAR> Each;
-    __m512 sums[4] = {}, taken[2] = {};
+    __m256 sums = {}; // of products, then of the minimums' shares
 
     static DEVICE_METHOD __m512i four_times(__m128i quarter) {
         return _mm512_maskz_broadcast_i32x4(__mmask16(-1), quarter);
@@ -312,14 +277,16 @@ template <class Block> struct FourRowsOf256 {
     template <u32 which> static DEVICE_METHOD __m256i half(__m512i from) {
         return _mm512_maskz_extracti64x4_epi64(__mmask8(-1), from, which);
     }
-    static DEVICE_METHOD __m512 lanes(__m512 from, __m512i places) {
-        return _mm512_maskz_permutexvar_ps(__mmask16(-1), places, from);
+    // In each four lanes, sums of lanes of a and of b, twice.
+    static DEVICE_METHOD __m512i twos(__m512i a, __m512i b) {
+        return _mm512_add_epi32(_mm512_maskz_unpacklo_epi32(__mmask16(-1), a, b),
+                                _mm512_maskz_unpackhi_epi32(__mmask16(-1), a, b));
     }
 
-    // `six_bits` of the rows, two rows a vector.
+    // `six_bits` of the rows: of rows 0 and 2, and of rows 1 and 3.
     static DEVICE_METHOD void unpack(const Block *b, u64 apart, __m512i (&levels)[2]) {
         const __m512i bytes =
-            load_quarters(b->scales, b[apart].scales, b[2 * apart].scales, b[3 * apart].scales)
+            load_quarters(b->scales, b[2 * apart].scales, b[apart].scales, b[3 * apart].scales)
                 .part[0];
         const __m512i first = _mm512_shuffle_epi8(
             bytes, four_times(_mm_setr_epi8(0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 8, 9, 10, 11)));
@@ -334,46 +301,48 @@ template <class Block> struct FourRowsOf256 {
         levels[0] = _mm512_cvtepu8_epi16(half<0>(all));
         levels[1] = _mm512_cvtepu8_epi16(half<1>(all));
     }
+    // The sums of the rows' minimums times y's sums.
+    static DEVICE_METHOD __m128i shares(const __m512i (&levels)[2],
+                                        const typename Each::Shared &y) {
+        // y's sums at each row's minimums, zeros at its scales.
+        const __m512i totals = _mm512_maskz_broadcast_i32x4(0xF0F0, _mm256_castsi256_si128(y.sums));
+        const __m512i all =
+            twos(_mm512_madd_epi16(levels[0], totals), _mm512_madd_epi16(levels[1], totals));
+        const __m128i first = _mm256_extracti128_si256(half<0>(all), 1);
+        const __m128i second = _mm256_extracti128_si256(half<1>(all), 1);
+        return _mm_add_epi32(_mm_unpacklo_epi64(first, second), _mm_unpackhi_epi64(first, second));
+    }
 
     DEVICE_METHOD void add(const Block *b, u64 apart, const typename Each::Shared &y) {
-        __m512i levels[2];
+        __m512i levels[2], made[4];
         unpack(b, apart, levels);
+#pragma GCC unroll 4
+        for (u32 row = 0; row < 4; ++row) {
+            const __m512i two = levels[row % 2];
+            const Scales own(row < 2 ? half<0>(two) : half<1>(two));
+            const typename Each::Integers integers(Unpacked<Block>(b[row * apart]), own);
+            made[row] = integers.added(Register{}, y);
+        }
+        Wide first = {{twos(made[0], made[1])}}, second = {{twos(made[2], made[3])}};
+        interleave(first, second);
+        const __m256i all = _mm256_inserti128_si256(
+            _mm256_castsi128_si256(four_lanes(sum(first, second).part[0])), shares(levels, y), 1);
         i32 pairs[4]; // d and dmin, neighbors in a block
         for (u32 row = 0; row < 4; ++row)
             memcpy(&pairs[row], &b[row * apart].d, sizeof pairs[row]);
-        const __m256 both = _mm256_cvtph_ps(_mm_setr_epi32(pairs[0], pairs[1], pairs[2], pairs[3]));
-        const __m512 scales = _mm512_castps256_ps512(both * _mm256_set1_ps(y.d));
-        // y's sums at each row's minimums, zeros at its scales.
-        const __m512i totals = _mm512_maskz_broadcast_i32x4(0xF0F0, _mm256_castsi256_si128(y.sums));
-#pragma GCC unroll 2
-        for (u32 two = 0; two < 2; ++two) {
-            const i64 first = (4 * two + 1) * 0x100000001, other = first + 0x200000002;
-            const __m512i places =
-                _mm512_set_epi64(other, other, other, other, first, first, first, first);
-            taken[two] += lanes(scales, places) * floats(_mm512_madd_epi16(levels[two], totals));
-#pragma GCC unroll 2
-            for (u32 one = 0; one < 2; ++one) {
-                const u32 row = 2 * two + one;
-                const Scales own(one == 0 ? half<0>(levels[two]) : half<1>(levels[two]));
-                const typename Each::Integers integers(Unpacked<Block>(b[row * apart]), own);
-                const __m512 scale = lanes(scales, _mm512_set1_epi32(2 * i32(row)));
-                Register made = {};
-                integers.template add<1>(&made, &y);
-                sums[row] += scale * floats(made);
-            }
-        }
+        const __m256 ds = _mm256_cvtph_ps(
+            _mm_shuffle_epi8(_mm_setr_epi32(pairs[0], pairs[1], pairs[2], pairs[3]),
+                             _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15)));
+        sums += ds * _mm256_set1_ps(y.d) * _mm256_cvtepi32_ps(all);
     }
-    DEVICE_METHOD f32 result(u32 row) const {
-        __m256 halves[2];
-        memcpy(halves, &taken[row / 2], sizeof halves);
-        return sum_of(sums[row]) - sum_of(halves[row % 2]);
-    }
+    DEVICE_METHOD f32 result(u32 row) const { return sums[row] - sums[4 + row]; }
 };
 
 #endif
 
-struct WayOfIQ4_XS : SumsOf256 {
-    enum : u32 { BLOCKS = 1, IN_FOURS = NEVER, AT_ONCE = 1 };
+struct WayOfIQ4_XS {
+    enum : u32 { BLOCKS = 1, IN_FOURS = NEVER };
+    enum : bool { IN_LANES = false };
     typedef Side256 Side;
 
     struct Shared : SharedOf256 {
@@ -418,6 +387,8 @@ struct WayOfIQ4_XS : SumsOf256 {
         }
     };
 
+    FloatRegister sums = {};
+
     DEVICE_METHOD void add(const Weights &weights, const Shared &y) {
         Wide made = {};
         if (SIGN_BIAS != 0)
@@ -428,6 +399,7 @@ struct WayOfIQ4_XS : SumsOf256 {
                 sum(made, product(dot_signed({}, weights.parts[n], y.part(n)), weights.scales[n]));
         sums += weights.d * everywhere(y.d) * floats(parts_added(made));
     }
+    DEVICE_METHOD f32 result() const { return sum_of(sums); }
 };
 
 #endif

@@ -11,7 +11,8 @@
 // -- blocks of bytes, two at a time ---------------------------------------------------------------
 
 struct TwoOfQ8_0 {
-    enum : u32 { BLOCKS = 2, IN_FOURS = WHERE_CPUS_LOOK_FAR, AT_ONCE = 1 };
+    enum : u32 { BLOCKS = 2, IN_FOURS = WHERE_CPUS_LOOK_FAR };
+    enum : bool { IN_LANES = false };
     typedef Side32 Side;
 
     struct Shared {
@@ -107,7 +108,8 @@ DEVICE_FUNCTION __m128 scales_of(const BlockMXFP4 *b) {
 }
 
 template <class Integers> struct FourOf {
-    enum : u32 { BLOCKS = 4, IN_FOURS = ALWAYS, AT_ONCE = 1 };
+    enum : u32 { BLOCKS = 4, IN_FOURS = ALWAYS };
+    enum : bool { IN_LANES = false };
     typedef typename Integers::Block Block;
     typedef Side32 Side;
     enum : bool { MINIMUM = Block::MINIMUM != 0 };
