@@ -425,9 +425,11 @@ def _small(plan: Callable[..., Value]) -> Callable[..., Value]:
     return planned
 
 
-def _triangle(plan: Callable[..., Value], x: Any, k: int, stream: StreamLike | None) -> Any:
+def _triangle(
+    plan: Callable[..., Value], x: Any, k: int, stream: StreamLike | None
+) -> DeviceTensor:
     bits = bits_of(x) if isinstance(x, DeviceTensor) else x
-    found: Any = run(plan(bits, k), None, stream)
+    found: DeviceTensor = run(plan(bits, k), None, stream)
     return found if bits is x else found._made(found._buffer.view(x.dtype), found.layout, x.dtype)
 
 
@@ -446,8 +448,7 @@ def tril(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> De
     The last two axes are matrices. `k` above 0 is a diagonal above the main one, below 0 one below
     it.
     """
-    found: DeviceTensor = _triangle(_plan_tril, x, k, stream)
-    return found
+    return _triangle(_plan_tril, x, k, stream)
 
 
 @remembered(_small(_plan_triu))
@@ -457,5 +458,4 @@ def triu(x: DeviceTensor, k: int = 0, *, stream: StreamLike | None = None) -> De
     The last two axes are matrices. `k` above 0 is a diagonal above the main one, below 0 one below
     it.
     """
-    found: DeviceTensor = _triangle(_plan_triu, x, k, stream)
-    return found
+    return _triangle(_plan_triu, x, k, stream)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, overload
 from ubridge.core.operand_checks import require_one_device
 from ubridge.definitions.calls import named
 from ubridge.definitions.products import INDEXED_PRODUCT
-from ubridge.ops.blocks import blocks_of, plan_indexed_product
+from ubridge.ops.blocks import blocks_of, plan_block_product
 from ubridge.ops.elementwise import converted
 from ubridge.ops.engine import run
 from ubridge.ops.products import matmul
@@ -102,8 +102,7 @@ def _product(
     (tokens, used), (count, rows, columns) = ids.shape, weights.shape
     if isinstance(weights, DeviceTensor):
         chosen = taken(weights, ids, stream=stream)
-        vectors = x.expand_dims(3)
-        found = matmul(chosen, vectors, batch_invariant=batch_invariant, stream=stream)
+        found = matmul(chosen, x.expand_dims(3), batch_invariant=batch_invariant, stream=stream)
         return found.reshape(tokens, used, rows)
     format = weights.format
     if format.activations not in rounded:
@@ -114,8 +113,11 @@ def _product(
         raise IndexError("indexed_matmul: cannot choose from no weights")
     blocks = blocks_of(INDEXED_PRODUCT, format, weights.buffer, count * rows, columns, x._executor)
     lines = vectors.reshape(prod(vectors.shape[:-1]), vectors.shape[-1])
-    plan = plan_indexed_product(format, blocks, lines, ids, rows, columns, x.dtype, **flags)
-    return run(plan, None, stream)
+    return run(
+        plan_block_product(format, blocks, lines, rows, columns, x.dtype, ids, **flags),
+        None,
+        stream,
+    )
 
 
 def _where(x: DeviceTensor, ids: Any, count: int, stream: StreamLike | None) -> DeviceTensor:

@@ -498,9 +498,6 @@ def test_launches_refuse_what_functions_avoid(
         def called(self, *told: Any) -> None:
             raise AssertionError(told)
 
-        def observed(self, kind: str, *details: Any) -> None:
-            raise AssertionError(kind)
-
     with recording.listening(Listener(device)):
         for of in cases.values():
             of.call(*map(ub.asarray, drawn(of, rng)))

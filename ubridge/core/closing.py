@@ -22,6 +22,3 @@ class Closing(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-__all__ = ["Closing"]

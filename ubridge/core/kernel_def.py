@@ -122,8 +122,7 @@ def block_per_result(
         least = _threads(limits, elements if lanes > 1 else -(-elements // _HELD))
         threads = max(least, min(32, _threads(limits, elements * lanes)))
         # If lanes take results, blocks beyond this number would be idle; otherwise blocks stride.
-        needed = max(-(-results // lanes), _FILLING)
-        return min(results, needed, limits.max_grid[0]), threads, 0
+        return min(results, max(-(-results // lanes), _FILLING), limits.max_grid[0]), threads, 0
     blocks = limits.max_blocks_for_elements
     if limits.processors == 1:
         blocks = 1

@@ -17,6 +17,3 @@ class ProcessBound:
             f"{type(self).__name__}: expected no pickle or copy of an object of this process. "
             f"{self._instead}"
         )
-
-
-__all__ = ["ProcessBound"]

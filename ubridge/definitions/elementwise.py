@@ -40,10 +40,6 @@ def _each(question: Question) -> Shape:
     return require_one_shape(question.op.name, shapes(question))
 
 
-def _erf(x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
-
-
 def _erfinv(x: Array) -> Array:
     # Newton's method from a normal quantile, on erf or erfc to avoid cancellation.
     def inverse(x: float) -> float:
@@ -58,10 +54,6 @@ def _erfinv(x: Array) -> Array:
     from statistics import NormalDist  # slow to import
 
     return np.copysign(np.vectorize(inverse, otypes=[np.float64])(np.abs(x)), x)
-
-
-def _round_half_away(x: Array) -> Array:
-    return np.copysign(np.floor(np.abs(x) + 0.5), x)
 
 
 def _normcdf(x: Array) -> Array:
@@ -121,7 +113,14 @@ ATANH = define("atanh", UNARY, "uatanh", REALS, "inverse hyperbolic tangent", np
 LOG2 = define("log2", UNARY, "ulog2", REALS, "logarithm to base 2", np.log2)
 LOG10 = define("log10", UNARY, "ulog10", REALS, "logarithm to base 10", np.log10)
 TANH = define("tanh", UNARY, "utanh", FLOATS, "hyperbolic tangent", np.tanh)
-ERF = define("erf", UNARY, "uerf", FLOATS, "error function", _erf)
+ERF = define(
+    "erf",
+    UNARY,
+    "uerf",
+    FLOATS,
+    "error function",
+    lambda x: np.vectorize(math.erf, otypes=[np.float64])(x),
+)
 ERFINV = define("erfinv", UNARY, "uerfinv", FLOATS, "inverse of the error function", _erfinv)
 CEIL = define("ceil", UNARY, "uceil", ALL, "least integer not below x", np.ceil, accuracy=EXACT)
 FLOOR = define(
@@ -133,7 +132,7 @@ ROUND = define(
     "uround",
     ALL,
     "nearest integer, half away from 0",
-    _round_half_away,
+    lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
     accuracy=EXACT,
 )
 TRUNC = define(

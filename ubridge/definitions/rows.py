@@ -56,10 +56,6 @@ def _log_softmax(x: Array) -> Array:
     return above - np.log(np.exp(above).sum(-1, keepdims=True))
 
 
-def _rmsnorm(x: Array, weight: Array, epsilon: float) -> Array:
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon) * weight
-
-
 def _layernorm(x: Array, weight: Array, bias: Array, epsilon: float) -> Array:
     centered = x - x.mean(-1, keepdims=True)
     deviation = np.sqrt((centered * centered).mean(-1, keepdims=True) + epsilon)
@@ -278,7 +274,7 @@ RMS_NORM = define(
     "rmsnorm",
     REALS,
     "x over its root mean square",
-    _rmsnorm,
+    lambda x, weight, epsilon: x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon) * weight,
 )
 LAYER_NORM = define(
     "layer_norm",

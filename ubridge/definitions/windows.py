@@ -104,8 +104,7 @@ def _as_rows(question: Question, axes: int) -> Shape:
     _require_axes(name, "x", x, axes + 2)
     _require_axes(name, "out", question.shape, 2 * axes + 2)
     sizes, window = question.shape[axes + 2 :], _window(question)
-    lengths = zip(x[2:], sizes, strict=True)
-    positions = [_positions(name, *one, **window) for one in lengths]
+    positions = [_positions(name, *one, **window) for one in zip(x[2:], sizes, strict=True)]
     return Shape((x[0], *positions, x[1], *sizes))
 
 
@@ -113,8 +112,7 @@ def _as_windows(question: Question) -> Shape:
     (x,), window = shapes(question), _window(question)
     _require_axes(question.op.name, "x", x, 4)
     batch, length, channels, size = x
-    whole = _spread(length, size, window["stride"], 0, 1, 0)
-    return Shape((batch, channels, whole))
+    return Shape((batch, channels, _spread(length, size, window["stride"], 0, 1, 0)))
 
 
 _WINDOW = "stride padding dilation"

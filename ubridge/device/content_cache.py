@@ -143,9 +143,8 @@ class ConstantCache(ContentCache[tuple[str, bytes | int]]):
         """Return the element, or as many descending numbers, as the array to upload."""
         name, content = key
         if isinstance(content, int):
-            ascending: npt.NDArray[Any] = np.arange(content, dtype=as_dtype(name).dtype)
-            descending: npt.NDArray[Any] = ascending[::-1].copy()
-            return descending
+            found: npt.NDArray[Any] = np.arange(content, dtype=as_dtype(name).dtype)[::-1].copy()
+            return found
         return np.frombuffer(content, as_dtype(name).dtype)
 
     def descending(self, length: int) -> DeviceBuffer:

@@ -134,28 +134,24 @@ def _require_known(module: str, known: Sequence[str]) -> None:
         raise NotFoundError(f"no kernel module {module!r}; {advice}")
 
 
+_BETTER = "a better one was found"
+_BEST = "the best one that is built and that this CPU runs"
+
+
 def _host_image(name: str) -> tuple[Path, Chosen]:
     """The best built library for this CPU, and the reason for the choice."""
     best: Path | None = None
     candidates = []
     for level in dict.fromkeys((*cpu_level.machine_levels(name), cpu_level.GENERIC)):
         path = KERNELS / HOST / level.name / f"{name}.so"
-        accepted = False
         try:
             refusal = cpu_level.refusal(level)
         except ValueError as error:
             raise ArgumentValueError(str(error)) from None
-        if refusal:
-            reason = refusal
-        elif not path.exists():
-            reason = "not built"
-        elif best is not None:
-            reason = "a better one was found"
-        else:
-            best = path
-            accepted = True
-            reason = "the best one that is built and that this CPU runs"
-        candidates.append(ImageCandidate(f"{name} for {level.name}", accepted, reason))
+        why_not = refusal or ("" if path.exists() else "not built")
+        why_not = why_not or ("" if best is None else _BETTER)
+        best = best or (None if why_not else path)
+        candidates.append(ImageCandidate(f"{name} for {level.name}", not why_not, why_not or _BEST))
     if best is None:
         listed = "; ".join(f"{one.description}: {one.reason}" for one in candidates)
         raise NotFoundError(

@@ -107,8 +107,7 @@ class DeviceKernels:
                 raise self._no_kernel(
                     question.op.name, definition, entry_of, dtype, other
                 ) from error
-            configure = definition.geometry(self.device.limits)
-            found = Kernel(definition.module, entry, configure)
+            found = Kernel(definition.module, entry, definition.geometry(self.device.limits))
             self._kernels[key] = found
         return found
 

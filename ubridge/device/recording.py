@@ -43,13 +43,6 @@ class Listener(ABC):
     ) -> None:
         """Receive an enqueued sequence of the program."""
 
-    @abstractmethod
-    def observed(self, kind: str, *details: Any) -> None:
-        """Receive other work before it is enqueued, as in `Context.observe_work`.
-
-        An exception from this method refuses the work.
-        """
-
     def hears(self, device: Device) -> bool:
         """Return whether the listener receives this thread's and task's operations on a device."""
         return (

@@ -71,8 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     "convert: --format expected a model's folder with config.json and a path that "
                     f"ends in .gguf, got {given.file[0]} and {given.out}. Use `quantize`.",
                 )
-                tensors = {name: weights[name] for name in weights}
-                save(given.out, tensors, metadata=_metadata(weights, given.out))
+                save(given.out, dict(weights), metadata=_metadata(weights, given.out))
             else:
                 change = Quantizing(weights, recipe_of(given.format), re.compile(given.only))
                 metadata = change.described(_metadata(weights, given.out))
@@ -111,15 +110,14 @@ def _model_folder(files: Sequence[str]) -> Path | None:
     folder = Path(files[0])
     if len(files) > 1 or not (folder / "config.json").is_file():
         return None
-    config = Settings.read(folder / "config.json")
-    return folder if "model_type" in config else None
+    return folder if "model_type" in Settings.read(folder / "config.json") else None
 
 
 def _write_model(folder: Path, out: Path, format: str | None) -> Iterator[str]:
     """Write a model's GGUF file; yield notes for the user."""
     # The package of models is in a layer above files, so this command imports it by name.
-    write = import_module("ubridge.models.gguf_export").write_model
-    yield from write(folder, out, quantize=format)
+    module = import_module("ubridge.models.gguf_export")
+    yield from module.write_model(folder, out, quantize=format)
 
 
 class Quantizing:

@@ -43,8 +43,7 @@ def bytes_of(kind: DType | BlockFormat, shape: tuple[int, ...]) -> int:
     """Return the bytes of a tensor; `ArgumentValueError` for rows with a part of a block."""
     if isinstance(kind, DType):
         return prod(shape) * kind.itemsize
-    columns = shape[-1] if shape else 1
-    return prod(shape[:-1]) * kind.row_bytes(columns)
+    return prod(shape[:-1]) * kind.row_bytes(shape[-1] if shape else 1)
 
 
 Bounds: TypeAlias = dict[str, tuple[int, str]]

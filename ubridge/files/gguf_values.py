@@ -50,8 +50,7 @@ class Reader:
 
     def number(self, form: struct.Struct, what: str) -> Any:
         """Read one number."""
-        start = self.take(form.size, what)
-        return form.unpack_from(self.file.memory, start)[0]
+        return form.unpack_from(self.file.memory, self.take(form.size, what))[0]
 
     def u32(self, what: str) -> int:
         """Read a number of 4 bytes."""

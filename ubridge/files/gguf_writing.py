@@ -64,8 +64,7 @@ def write_head(out: BinaryIO, tensors: Sequence[Told], metadata: Mapping[str, An
         head.append(_U32.pack(len(shape)))
         head += [_U64.pack(length) for length in reversed(shape)]
         head += [_U32.pack(_NUMBER_OF[kind_of]), _U64.pack(offset)]
-        nbytes = bytes_of(kind_of, shape)
-        lengths.append(-(-nbytes // alignment) * alignment)
+        lengths.append(-(-bytes_of(kind_of, shape) // alignment) * alignment)
         offset += lengths[-1]
     whole = b"".join(head)
     out.write(whole + bytes(-len(whole) % alignment))

@@ -151,8 +151,7 @@ class GraphBuilder:
         self._use(buffer.device)
         self.executor.note_range(buffer, slot.low, slot.high)
         question = Question(FILL, (), (element, Layout.contiguous(1)), numbers=1)
-        call = Call(question, (), self.storages.view_of(buffer), (slot,))
-        return self.add_call(call, name)
+        return self.add_call(Call(question, (), self.storages.view_of(buffer), (slot,)), name)
 
     def scalar(
         self, name: str, value: float, dtype: DTypeLike = "i64", **bounds: float

@@ -119,8 +119,7 @@ class Storages(list[Storage]):
             owner = storage.weak() if storage.weak is not None else storage.buffer
             if owner is not None and not owner.closed:
                 storage.buffer, storage.weak = owner, None
-                offset = start - at
-                if 0 <= offset <= owner.nbytes - base.nbytes:
+                if 0 <= start - at <= owner.nbytes - base.nbytes:
                     return number
         return None
 

@@ -82,12 +82,12 @@ class _Tracer(recording.Listener):
         self._graph.add_call(Call(question, operands, view_of(out), given[count:]))
 
     def observe(self, kind: str, *details: Any) -> None:
-        """Record work; ignore other threads' work, and work within operations."""
-        if self.hears(self.device) and not recording.is_within_one():
-            self.observed(kind, *details)
+        """Add a node for a launch, a fill or a copy; refuse other work before it is enqueued.
 
-    def observed(self, kind: str, *details: Any) -> None:
-        """Add a node for a launch, a fill or a copy; refuse other work."""
+        Other threads' work and work within operations are ignored.
+        """
+        if not self.hears(self.device) or recording.is_within_one():
+            return
         if kind == "launch":
             self._launched(*details)
         elif kind == "fill":
@@ -99,8 +99,7 @@ class _Tracer(recording.Listener):
                 raise _unrepeatable("a copy from another device")
             self._add(_copy, 0, destination, source)
         elif kind in ("copy", "copy_2d") and not isinstance(details[1], DeviceBuffer):
-            storages = self._graph.storages
-            number = storages.number_of(details[0].base)
+            number = self._graph.storages.number_of(details[0].base)
             if number is not None and self._graph.is_result(number):
                 raise _unrepeatable("a copy from the host into a result")
         else:

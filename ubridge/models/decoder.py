@@ -42,8 +42,7 @@ class Decoder:
         self._activation = _ACTIVATIONS[design.activation]
         self.device: Device = embedding.device
         # If weights are f16 or bf16, the factor is rounded to the same dtype.
-        scale = np.asarray(design.embedding_scale, dtype.dtype)
-        self._embedding_scale = float(scale)
+        self._embedding_scale = float(np.asarray(design.embedding_scale, dtype.dtype))
         self._is_invariant = False
 
     def batch_invariant(self) -> Decoder:
@@ -152,8 +151,7 @@ class Decoder:
             window=design.window(layer),
             cap=design.score_cap,
         )
-        joined = heads.reshape(x.shape[0], design.heads * design.width)
-        return self._product(joined, weights, "output")
+        return self._product(heads.reshape(x.shape[0], -1), weights, "output")
 
     def _qkv(self, weights: Part, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values: (tokens, heads, d)."""

@@ -33,8 +33,7 @@ def mixed(
     alike = batch_invariant
     gate, up = ub.indexed_matmul(x.expand_dims(1), before, chosen, batch_invariant=alike)
     (found,) = ub.indexed_matmul(gated(gate, up), after, chosen, batch_invariant=alike)
-    wide = found.astype(f32, copy=False)
-    total = ub.matmul(shares.expand_dims(1), wide, batch_invariant=alike)
+    total = ub.matmul(shares.expand_dims(1), found.astype(f32, copy=False), batch_invariant=alike)
     return total.reshape(*x.shape).astype(x.dtype, copy=False)
 
 

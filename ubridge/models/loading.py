@@ -234,8 +234,8 @@ class Loader:
         return is_stored and not changed and entry.kind == self.kind_of(one)
 
     def _is_quantizable(self, one: Wanted) -> bool:
-        kind = self.source.weights.entries[one.names[0]].kind
-        return isinstance(kind, DType) and _is_matrix(one)
+        entry = self.source.weights.entries[one.names[0]]
+        return isinstance(entry.kind, DType) and _is_matrix(one)
 
     def _format_of(self, one: Wanted) -> BlockFormat | None:
         """The format to which a part is quantized while it is read, if any."""
@@ -412,7 +412,6 @@ def _by_kind(joined: ub.DeviceTensor, design: Architecture) -> ub.DeviceTensor:
     groups, each = design.kv_heads, design.group
     if groups == 1:
         return joined
-    shape = (groups, each + 2, design.width, *joined.shape[1:])
-    split = joined.reshape(shape)
+    split = joined.reshape(groups, each + 2, design.width, *joined.shape[1:])
     parts = (split[:, :each], split[:, each : each + 1], split[:, each + 1 :])
     return ub.concatenate([one.reshape(-1, *joined.shape[1:]) for one in parts], 0)

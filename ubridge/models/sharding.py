@@ -234,6 +234,3 @@ def _scaled(bounds: Range, factor: int) -> Range:
 
 def _moved(bounds: Range, by: int) -> Range:
     return bounds[0] + by, bounds[1] + by
-
-
-__all__ = ["Cut", "Share", "ShardedDecoder"]

@@ -107,10 +107,6 @@ def _falcon(config: Settings) -> Axes:
     }
 
 
-def _phi(config: Settings) -> Axes:
-    return {"qk_norm": "layer" if config.flag("qk_layernorm", False) else ""}
-
-
 def _gemma(config: Settings) -> Axes:
     # The files of Gemma 1 name gelu, but mean its tanh form.
     kind = config.text("hidden_activation", "gelu", among=_ACTIVATIONS)
@@ -255,7 +251,7 @@ ROWS: Mapping[str, ArchitectureRow] = {
             "norms": 1,
             "biases": _ALL | {"head"},
         },
-        _phi,
+        lambda config: {"qk_norm": "layer" if config.flag("qk_layernorm", False) else ""},
         partial=0.5,
         gguf_fixed={"qk_norm": ""},
     ),

@@ -83,28 +83,17 @@ def plan_block_product(
     rows: int,
     columns: int,
     dtype: DType,
+    *ids: Value,
     **flags: bool,
 ) -> Plan:
-    """Plan products (vectors, rows) of 8-bit vectors and a weight's rows."""
-    layout = Layout.contiguous((x.shape[0], rows))
-    attributes: dict[str, Any] = {"format": format.name, "columns": columns, **flags}
-    return ask(QUANTIZED_PRODUCT, (weight, x), dtype, layout, like=x, **attributes)
+    """Plan products (vectors, rows) of 8-bit vectors and a weight's rows.
 
-
-def plan_indexed_product(
-    format: BlockFormat,
-    weights: Value,
-    x: Value,
-    ids: Value,
-    rows: int,
-    columns: int,
-    dtype: DType,
-    **flags: bool,
-) -> Plan:
-    """Plan products (tokens, used, rows) of 8-bit vectors and weights at ids."""
-    layout = Layout.contiguous((*ids.shape, rows))
+    With ids (tokens, used) of several weights, the products are (tokens, used, rows).
+    """
+    op, outer = (INDEXED_PRODUCT, ids[0].shape) if ids else (QUANTIZED_PRODUCT, x.shape[:1])
+    layout = Layout.contiguous((*outer, rows))
     attributes: dict[str, Any] = {"format": format.name, "columns": columns, **flags}
-    return ask(INDEXED_PRODUCT, (weights, x, ids), dtype, layout, like=x, **attributes)
+    return ask(op, (weight, x, *ids), dtype, layout, like=x, **attributes)
 
 
 def launch_dequantize(

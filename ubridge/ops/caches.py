@@ -93,8 +93,7 @@ def plan_rope_at(
     name = ROPE_AT.name
     require_tensors(name, x, cos, sin, position)
     require_one_device(name, x, cos, sin, position)
-    start = _position(name, position)
-    operands = (*map(contiguous, (x, cos, sin)), start)
+    operands = (*map(contiguous, (x, cos, sin)), _position(name, position))
     return ask(ROPE_AT, operands, x._dtype, interleaved=bool(interleaved))
 
 
@@ -171,8 +170,9 @@ def cached_attention(
     Raises `ArgumentValueError` for inconsistent shapes, heads in incomplete groups and a width
     above 256. On GCUs, which take one token, later keys are scored too and then hidden.
     """
-    plan = plan_cached_attention(query, keys, values, position, scale, window, cap, bias)
-    return run(plan, None, stream)
+    return run(
+        plan_cached_attention(query, keys, values, position, scale, window, cap, bias), None, stream
+    )
 
 
 def plan_paged_append(pool: Value, source: Value, slots: Value) -> Plan | None:
@@ -295,22 +295,25 @@ def paged_attention(
     Raises `ArgumentValueError` for inconsistent shapes and a width above 256, `NotSupportedError`
     on GCUs.
     """
-    plan = plan_paged_attention(
-        query,
-        keys,
-        values,
-        tables,
-        sequences,
-        positions,
-        scale,
-        window,
-        cap,
-        bias,
-        sinks,
-        sink_tokens,
-        ancestors,
+    return run(
+        plan_paged_attention(
+            query,
+            keys,
+            values,
+            tables,
+            sequences,
+            positions,
+            scale,
+            window,
+            cap,
+            bias,
+            sinks,
+            sink_tokens,
+            ancestors,
+        ),
+        None,
+        stream,
     )
-    return run(plan, None, stream)
 
 
 def _position(name: str, position: Value) -> Value:

@@ -39,6 +39,12 @@ _CARRIED = {"i8": i16, "u16": i32, "u64": i64}
 wraps. Functions that depend on the order of u64 elements do more."""
 
 
+def kind_of(like: Value) -> type[TensorData]:
+    """Return the class of a tensor, or of a plan's future tensor."""
+    found: type[TensorData] = like.kind if isinstance(like, (Plan, Parts)) else type(like)
+    return found
+
+
 class Plan(TensorData):
     """A question about tensors, and its future result.
 
@@ -61,7 +67,7 @@ class Plan(TensorData):
         self.question = question
         self.operands = operands
         self.numbers = numbers
-        self.kind: type[Any] = like.kind if type(like) is Plan else type(like)
+        self.kind = kind_of(like)
         """The class of the resulting tensor."""
         self.target: TensorData | None = None
         """The tensor that is changed; None: the result is a new tensor."""
@@ -99,7 +105,7 @@ class Parts(TensorData):
     ) -> None:
         """`parts` are questions, their first element of the result, and their operands."""
         self.parts = parts
-        self.kind: type[Any] = like.kind if isinstance(like, (Plan, Parts)) else type(like)
+        self.kind = kind_of(like)
         self._layout = layout
         self._dtype = dtype
         self._executor = like._executor
@@ -228,9 +234,7 @@ def filled(like: Value, dtype: DType, shape: Sequence[int], number: float) -> Pl
 def constant(like: Value, dtype: DType, element: bytes, shape: Shape) -> TensorData:
     """Return one element, kept on the device, as a tensor of a shape."""
     buffer = like._executor.constants.get((storage_of(dtype).name, element))
-    kind = like.kind if type(like) is Plan else type(like)
-    made: TensorData = make(kind, buffer, _spread(shape), dtype, like._executor)
-    return made
+    return make(kind_of(like), buffer, _spread(shape), dtype, like._executor)
 
 
 @lru_cache(maxsize=4096)
@@ -282,8 +286,7 @@ def _whole(plan: Parts, stream: StreamLike | None) -> TensorData:
     enqueues = [plan._executor.enqueuing(question) for question, _, _ in plan.parts]
     operands: list[TensorData] = [run(operand, None, stream) for _, _, operand in plan.parts]
     buffer = plan.enqueue(stream, enqueues, map(start_of, operands))
-    made: TensorData = make(plan.kind, buffer, plan._layout, plan._dtype, plan._executor)
-    return made
+    return make(plan.kind, buffer, plan._layout, plan._dtype, plan._executor)
 
 
 def run_into(plan: Plan, out: DeviceBuffer | None, stream: StreamLike | None) -> DeviceBuffer:
@@ -304,8 +307,7 @@ def tensor_in(out: DeviceBuffer | None, op: Op, layout: Layout, dtype: DType, li
     if isinstance(out, DeviceBuffer) and out.dtype is not stored:
         raise ArgumentTypeError(f"{op.name}, out: expected {stored}, got {out.dtype}")
     require_size(op, "out", out, layout.size)
-    kind = like.kind if type(like) is Plan else type(like)
-    return make(kind, out, layout, dtype, like._executor)
+    return make(kind_of(like), out, layout, dtype, like._executor)
 
 
 def plan_change(

@@ -107,7 +107,7 @@ def selected(x: Tensor, index: Any) -> Tensor:
     rows = _rows_of(given, lengths)
     flat: Any = run(reshaped(given.view, (prod(lengths), *rest)), None, None)
     found: Tensor = take(flat, rows, 0)
-    result: Tensor = _moved_back(found, len(given.shape), given.first_axis)
+    result: Tensor = _moved(found, len(given.shape), 0, given.first_axis)
     return result
 
 
@@ -166,7 +166,7 @@ def assign(x: Tensor, index: Any, value: Any) -> None:
     columns = _on_device(x, np.arange(size))
     one = starts.reshape((*given.shape, *(1 for _ in rest)))
     positions: Any = run(plan_binary(ADD, one, columns.reshape((*(1 for _ in given.shape), *rest))))
-    source = _moved_to_front(_value_of(x, value, shape, given), len(given.shape), given.first_axis)
+    source = _moved(_value_of(x, value, shape, given), len(given.shape), given.first_axis, 0)
     flat: Any = bits_of(whole)
     flat = flat.reshape(-1)
     values = apart(flat, bits_of(source.contiguous().reshape(-1)), None)
@@ -355,17 +355,8 @@ def _on_device(like: Any, ids: Any) -> Any:
     return type(like).from_numpy(array, device=like.device)
 
 
-def _moved_back(x: Any, count: int, first_axis: int) -> Any:
-    """The view with its first `count` axes moved to begin at `first_axis`."""
-    order = [*range(count, count + first_axis), *range(count), *range(count + first_axis, x.ndim)]
-    return x._viewed(x._layout.permute(order)) if first_axis else x
-
-
-def _moved_to_front(x: Any, count: int, first_axis: int) -> Any:
-    """The view with the `count` axes from `first_axis` on moved to the front."""
-    order = [
-        *range(first_axis, first_axis + count),
-        *range(first_axis),
-        *range(first_axis + count, x.ndim),
-    ]
-    return x._viewed(x._layout.permute(order)) if first_axis else x
+def _moved(x: Any, count: int, source: int, target: int) -> Any:
+    """The view with the `count` axes from `source` on moved to begin at `target`."""
+    others = [axis for axis in range(x.ndim) if not source <= axis < source + count]
+    order = [*others[:target], *range(source, source + count), *others[target:]]
+    return x if source == target else x._viewed(x._layout.permute(order))

@@ -109,10 +109,9 @@ def log_softmax(
 def plan_argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
     """Plan the indices that sort an axis."""
     require_tensors(ARGSORT.name, x)
-    length = x._layout.shape[axis_of(ARGSORT.name, x._layout, axis)]
-    require_indices_of_u32(ARGSORT.name, length)
-    op = ARGSORT_DESCENDING if descending else ARGSORT
-    return _along(op, plan_in_order(x), axis, u32)
+    axis = axis_of(ARGSORT.name, x._layout, axis)
+    require_indices_of_u32(ARGSORT.name, x._layout.shape[axis])
+    return _along(ARGSORT_DESCENDING if descending else ARGSORT, plan_in_order(x), axis, u32)
 
 
 @remembered(plan_argsort)

@@ -44,6 +44,7 @@ from ubridge.ops.engine import (
     ask,
     change,
     contiguous,
+    kind_of,
     plan_change,
     plan_copy,
     reshaped,
@@ -111,10 +112,8 @@ def plan_flip(x: Value, axis: int | tuple[int, ...] | None = None) -> Value:
 
 def _descending(like: Value, length: int) -> TensorData:
     """The ids length - 1, ..., 1, 0, kept on the device."""
-    buffer = like._executor.constants.descending(length)
-    kind = like.kind if type(like) is Plan else type(like)
-    made: TensorData = make(kind, buffer, Layout.contiguous(length), i64, like._executor)
-    return made
+    buffer, layout = like._executor.constants.descending(length), Layout.contiguous(length)
+    return make(kind_of(like), buffer, layout, i64, like._executor)
 
 
 @remembered(plan_flip)

@@ -71,8 +71,7 @@ def conv1d(
 
     Each of the `groups` of channels makes one group of results.
     """
-    plan = plan_convolved(CONV1D, x, weight, stride, padding, dilation, groups)
-    return run(plan, None, stream)
+    return run(plan_convolved(CONV1D, x, weight, stride, padding, dilation, groups), None, stream)
 
 
 @remembered(partial(plan_convolved, CONV2D))
@@ -87,8 +86,7 @@ def conv2d(
     stream: StreamLike | None = None,
 ) -> Tensor:
     """Convolve images with (results, channels / groups, rows, columns), otherwise as `conv1d`."""
-    plan = plan_convolved(CONV2D, x, weight, stride, padding, dilation, groups)
-    return run(plan, None, stream)
+    return run(plan_convolved(CONV2D, x, weight, stride, padding, dilation, groups), None, stream)
 
 
 @remembered(partial(plan_convolved, CONV_TRANSPOSE1D))
@@ -107,10 +105,11 @@ def conv_transpose1d(
 
     The windows are (channels, results / groups, window).
     """
-    plan = plan_convolved(
-        CONV_TRANSPOSE1D, x, weight, stride, padding, dilation, groups, out_padding
+    return run(
+        plan_convolved(CONV_TRANSPOSE1D, x, weight, stride, padding, dilation, groups, out_padding),
+        None,
+        stream,
     )
-    return run(plan, None, stream)
 
 
 @remembered(partial(plan_convolved, CONV_TRANSPOSE2D))
@@ -129,10 +128,11 @@ def conv_transpose2d(
 
     The windows are (channels, results / groups, rows, columns).
     """
-    plan = plan_convolved(
-        CONV_TRANSPOSE2D, x, weight, stride, padding, dilation, groups, out_padding
+    return run(
+        plan_convolved(CONV_TRANSPOSE2D, x, weight, stride, padding, dilation, groups, out_padding),
+        None,
+        stream,
     )
-    return run(plan, None, stream)
 
 
 def plan_pool2d(
@@ -238,8 +238,7 @@ def upsample_bilinear2d(
     The four are weighted in f64 and summed, even with a weight of 0. Beside an infinity the result
     may be NaN or infinite. Other libraries round weights to f32 and may give a number there.
     """
-    plan = plan_bilinear(x, rows, columns, align_corners, scale)
-    return run(plan, None, stream)
+    return run(plan_bilinear(x, rows, columns, align_corners, scale), None, stream)
 
 
 def _require_numbers(name: str, x: Tensor) -> None:

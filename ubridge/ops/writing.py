@@ -82,6 +82,3 @@ def copy_from(x: Tensor, source: Tensor, *, stream: StreamLike | None = None) ->
         layout = given._layout.broadcast_to(x._layout.shape)
     write(given._viewed(layout), x, stream)
     return x
-
-
-__all__ = ["copy_from", "fill"]

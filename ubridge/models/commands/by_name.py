@@ -54,8 +54,13 @@ def _parser(command: str, seed: Seed) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--local-weights", type=Path, metavar="DIR", help="config.json, tokenizer.json, weights")
     add("--weight-files", "--weight-file", type=_paths, metavar="A,B,…", help="safetensors or GGUF")
-    usual = "default: beside the weights"
-    add("--tokenizer-file", "--tokenizer", type=Path, metavar="FILE", help=usual)
+    add(
+        "--tokenizer-file",
+        "--tokenizer",
+        type=Path,
+        metavar="FILE",
+        help="default: beside the weights",
+    )
     add("--config", type=Path, metavar="FILE", help="default: config.json beside the weights")
     if seed.kinds:
         told = "which one, where no configuration lies beside the weights"

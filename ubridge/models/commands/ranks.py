@@ -67,6 +67,3 @@ class Ranks:
         """Leave the group after the work of all ranks."""
         if self.group is not None:
             self.group.close()
-
-
-__all__ = ["Ranks"]

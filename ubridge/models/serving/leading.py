@@ -146,6 +146,3 @@ def _received(group: Communicator, count: int) -> Numbers:
     group.broadcast(buffer)
     group.wait(math.inf)
     return buffer.to_numpy()
-
-
-__all__ = ["LeadingModel", "follow"]

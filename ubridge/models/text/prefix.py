@@ -9,6 +9,3 @@ def shared_length(one: Sequence[object], other: Sequence[object]) -> int:
     """Return the number of equal leading elements."""
     most = min(len(one), len(other))
     return next((index for index in range(most) if one[index] != other[index]), most)
-
-
-__all__ = ["shared_length"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 from ubridge.models.text.protocol import CacheLike
 
@@ -12,7 +11,7 @@ from ubridge.models.text.protocol import CacheLike
 class SharedCache:
     """A cache, allocated at the first access, and its current user."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], CacheLike]) -> None:
         """Prepare; `make` returns a new cache each time, always of the same capacity."""
         self._make = make
         self._cache: CacheLike | None = None
@@ -36,8 +35,7 @@ class SharedCache:
 
     def another(self) -> CacheLike:
         """Return a new cache, for a user that has lost the shared cache."""
-        made: CacheLike = self._make()
-        return made
+        return self._make()
 
     def replace(self, cache: CacheLike) -> None:
         """Share another cache from now on."""

@@ -90,8 +90,8 @@ class JsonTokenizer(Tokenizer):
         self._parsing, self._plain = parsing, plain
         numbers = parsing.get_vocab(with_added_tokens=True).values()
         self.vocabulary = max(numbers, default=-1) + 1
-        self.begin = self._token_of(beside.text_of("bos_token") or "")
-        self.end = self._token_of(beside.text_of("eos_token") or "")
+        self.begin = self.token_of(beside.text_of("bos_token") or "")
+        self.end = self.token_of(beside.text_of("eos_token") or "")
         self.chat_templates = beside.templates
         self.chat_template = beside.templates.get("default")
         self.template_names = beside.names
@@ -129,10 +129,6 @@ class JsonTokenizer(Tokenizer):
         return None if (before, behind) == usual else (before, behind)
 
     def _decode(self, tokens: list[int], skip_special: bool) -> str:
-        return self.text(tokens, skip_special)
-
-    def text(self, tokens: list[int], skip_special: bool) -> str:
-        """Return the text of tokens, which are not empty."""
         try:
             text: str = self._parsing.decode(tokens, skip_special_tokens=skip_special)
             is_broken = self._falls_back and _UNFINISHED in text
@@ -158,13 +154,13 @@ class JsonTokenizer(Tokenizer):
             for sign in raw.decode("utf-8", "replace"):
                 of_bytes = [f"<0x{byte:02X}>" for byte in sign.encode("utf-8")]
                 found += [_UNFINISHED] if sign == _UNFINISHED else of_bytes
-        text: str = self._parsing.decoder.decode(found)
-        return text
+        return str(self._parsing.decoder.decode(found))
 
     def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
         return _Growing(self, list(after[-_CONTEXT:]), skip_special)
 
-    def _token_of(self, text: str) -> int | None:
+    def token_of(self, text: str) -> int | None:
+        """Return the token of this text."""
         token: int | None = self._parsing.token_to_id(text)
         return token
 
@@ -203,7 +199,7 @@ class _Growing(Stream):
         return self._tell(self._text())
 
     def _text(self) -> str:
-        return self._tokenizer.text(self._tokens, self._skip_special)
+        return self._tokenizer._decode(self._tokens, self._skip_special)
 
     def _settled(self) -> str:
         """The prefix of the text that no further token changes."""

@@ -188,8 +188,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def _is_within(text: str, within: bool) -> bool:
     """Return whether the end of a text is within brackets, given the state at its beginning."""
-    bare = re.sub(r"\\.", "", text, flags=re.DOTALL)
-    for sign in bare:
+    for sign in re.sub(r"\\.", "", text, flags=re.DOTALL):
         if sign in "[]":
             within = sign == "["
     return within

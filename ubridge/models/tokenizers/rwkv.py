@@ -95,7 +95,8 @@ class WorldTokenizer(Tokenizer):
     def _stream(self, after: Sequence[int], skip_special: bool) -> Stream:
         return ByteStream(self._bytes, after=after)
 
-    def _token_of(self, text: str) -> int | None:
+    def token_of(self, text: str) -> int | None:
+        """Return the token of this text."""
         return self._tokens.get(text.encode("utf-8", "surrogatepass"))
 
     def _spelling_of(self, token: int) -> str:

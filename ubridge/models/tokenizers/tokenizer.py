@@ -115,10 +115,6 @@ class Tokenizer(ABC):
         """Return a converter of single tokens to text; the tokens `after` come first."""
         return self._stream(self._known(after), skip_special)
 
-    def token_of(self, text: str) -> int | None:
-        """Return the token of exactly this text, as the vocabulary spells it."""
-        return self._token_of(text)
-
     def spelling_of(self, token: int) -> str:
         """Return how the vocabulary spells a token."""
         return self._spelling_of(self.require_token(token))
@@ -162,8 +158,8 @@ class Tokenizer(ABC):
         """As `stream`."""
 
     @abstractmethod
-    def _token_of(self, text: str) -> int | None:
-        """As `token_of`."""
+    def token_of(self, text: str) -> int | None:
+        """Return the token of exactly this text, as the vocabulary spells it."""
 
     @abstractmethod
     def _spelling_of(self, token: int) -> str:

@@ -51,7 +51,8 @@ class WordsTokenizer(Tokenizer):
         skipped = words.silent if skip_special else frozenset()
         return ByteStream(self._bytes, skipped, begins and words.adds_blank, after)
 
-    def _token_of(self, text: str) -> int | None:
+    def token_of(self, text: str) -> int | None:
+        """Return the token of this text."""
         return self._words.tokens.get(text)
 
     def _spelling_of(self, token: int) -> str:

@@ -111,8 +111,7 @@ def _signbit(question: Question, steps: Steps) -> None:
 
 def _gated(question: Question, steps: Steps) -> None:
     gate, up = steps.operands
-    size = question.shape.size
-    steps.launch(_work(question), numel=size, gate=gate, up=up, out=steps.result)
+    steps.launch(_work(question), numel=question.shape.size, gate=gate, up=up, out=steps.result)
 
 
 def _fill(question: Question, steps: Steps) -> None:

@@ -107,8 +107,7 @@ def _attention(question: Question, steps: Steps) -> None:
             converted(one, of_mask, room, steps)
             steps.run(ADD, [(scores, line), (room, line)], (scores, line))
 
-    rows = heads // kv_heads * queries
-    _attend((batch * kv_heads, rows, keys), line, mask, hidden, steps)
+    _attend((batch * kv_heads, heads // kv_heads * queries, keys), line, mask, hidden, steps)
 
 
 def _rope_at(question: Question, steps: Steps) -> None:
@@ -128,8 +127,7 @@ def _rope_at(question: Question, steps: Steps) -> None:
 
     def rotate(source: Memory, target: Memory, turned: int) -> None:
         shape = Layout.contiguous((1, heads, 1, turned))
-        given = [(source, shape), (cosines, angles), (sines, angles)]
-        steps.run(op, given, (target, shape))
+        steps.run(op, [(source, shape), (cosines, angles), (sines, angles)], (target, shape))
 
     cosines, sines = row_of(cos), row_of(sin)
     op = ROPE_I if question.attribute("interleaved") else ROPE
@@ -164,8 +162,8 @@ def _cached_attention(question: Question, steps: Steps) -> None:
         for bias in steps.operands[4:]:
             steps.run(ADD, [(scores, line), (bias, line)], (scores, line))
 
-    unseen = _unseen(steps.operands[3], keys, question.attribute("window"), steps)
-    hidden = [(one, across) for one in unseen]
+    window = question.attribute("window")
+    hidden = [(one, across) for one in _unseen(steps.operands[3], keys, window, steps)]
     _attend((kv_heads, heads // kv_heads, keys), line, bound, hidden, steps)
 
 

@@ -176,8 +176,7 @@ def _copy2d(question: Question, steps: Steps) -> None:
     """Copy rows with the runtime and wait: no kernel copies rows."""
     pitches = question.layout(0).strides[0], question.result[1].strides[0]
     rows, columns = question.shape
-    run = partial(_copy_rows, rows, columns, pitches)
-    steps.work(run, steps.operands[0], steps.result)
+    steps.work(partial(_copy_rows, rows, columns, pitches), steps.operands[0], steps.result)
 
 
 def _copy_rows(

@@ -124,8 +124,8 @@ def _index_add(question: Question, steps: Steps) -> None:
     left, count, right = question.layout(1).shape
     length, target = question.shape[1], steps.result
     if _IS_ROUND not in question.attributes:
-        run = partial(_add_in_rounds, (left, length, count, right))
-        steps.work(run, ids, source, target, is_beyond_launches=False)
+        add = partial(_add_in_rounds, (left, length, count, right))
+        steps.work(add, ids, source, target, is_beyond_launches=False)
         return
     for row in range(left):
         steps.launch(
@@ -147,8 +147,8 @@ def _scatter(question: Question, steps: Steps) -> None:
     """Write at ids on the host, as there is no kernel; waits."""
     ids, source = steps.operands
     left, count, right = question.layout(1).shape
-    run = partial(_scatter_on_host, question.op, (left, question.shape[1], count, right))
-    steps.work(run, ids, source, steps.result)
+    sizes = left, question.shape[1], count, right
+    steps.work(partial(_scatter_on_host, question.op, sizes), ids, source, steps.result)
 
 
 def _add_in_rounds(
@@ -205,8 +205,7 @@ def _scatter_on_host(
     """Write at ids on the host."""
     left, length, count, right = sizes
     size = left * count * right
-    found = _checked(op, ids, size, length, stream).astype(np.int64)
-    wanted = found.reshape(left, count, right)
+    wanted = _checked(op, ids, size, length, stream).astype(np.int64).reshape(left, count, right)
     values = source[:size].to_numpy(stream=stream).reshape(left, count, right)
     changed = target[: left * length * right]
     array = changed.to_numpy(stream=stream).reshape(left, length, right)

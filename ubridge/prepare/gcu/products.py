@@ -104,8 +104,7 @@ def _named_by_attributes(question: Question, steps: Steps) -> None:
     memory = zip(given.pop("memory"), (*steps.operands, steps.result), strict=True)
     numbers = {name: steps.number(i) for i, name in enumerate(given.pop("numbers"))}
     # Blocks have no element type: the kernel is named after the result's type.
-    is_result = question.op is DEQUANTIZE_Q8_0
-    dtype = steps.result.dtype if is_result else question.dtype
+    dtype = steps.result.dtype if question.op is DEQUANTIZE_Q8_0 else question.dtype
     steps.launch((), dtype, **dict(memory), **numbers, **given)
 
 

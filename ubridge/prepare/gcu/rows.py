@@ -139,8 +139,8 @@ def _rope(question: Question, steps: Steps) -> None:
     rows = positions * (batch if question.layout(1).rank == 3 else 1)
     angles = steps.scratch(rows * width, x.dtype)
     halves = Layout.contiguous((rows, width // 2))
-    joined = Layout.contiguous((rows, width))
-    steps.run(KV_CONCAT, [(cos, halves), (sin, halves)], (angles, joined), axis=1)
+    joined = angles, Layout.contiguous((rows, width))
+    steps.run(KV_CONCAT, [(cos, halves), (sin, halves)], joined, axis=1)
     # The indices are equal for every step of a model, so they are kept with the layouts, as u64.
     indices = Words(tuple(index % rows for index in range(batch * positions)), "i64")
     own = Layout.contiguous(shape)

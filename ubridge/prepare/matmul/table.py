@@ -95,7 +95,11 @@ class MatmulLowering(Lowering):
 
     def multiply(self, product: Product, a: Memory, b: Memory, out: Memory, steps: Steps) -> None:
         """Add the steps of a product. Operands begin with their first element."""
-        kernel = self._taker(product, steps.question)
+        kernel = next(
+            one
+            for one in self._choices_of(steps.question)
+            if not (steps.question.is_capturable and one.is_library) and not one.refusal(product)
+        )
         # A library may refuse the addresses of any call, so its kernel object counts its own
         # products.
         steps.taken_by = "" if kernel.is_library else kernel.name
@@ -108,13 +112,6 @@ class MatmulLowering(Lowering):
                 part = replace(product, batch=min(most, product.batch - first))
             starts = (first * product.a_batch, first * product.b_batch, first * results)
             kernel.prepare(part, a[starts[0] :], b[starts[1] :], out[starts[2] :], steps)
-
-    def _taker(self, product: Product, question: Question) -> ProductKernel:
-        return next(
-            one
-            for one in self._choices_of(question)
-            if not (question.is_capturable and one.is_library) and not one.refusal(product)
-        )
 
     def _choices_of(self, question: Question) -> Sequence[ProductKernel]:
         return self._invariant if question.has_flag("batch_invariant") else self._choices
