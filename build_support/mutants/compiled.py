@@ -1,7 +1,7 @@
 """Mistakes in compiled sources: one build has all of them, and a process enables one.
 
 Each mistake replaces an expression that occurs once in its file. A missing text is an error of the
-table. The variable `UHAL_MUTANT` holds the number of the active mistake.
+table. `VARIABLE` names the variable with the number of the active mistake.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-VARIABLE = "UHAL_MUTANT"
+VARIABLE = "PLANTED_MISTAKE"
+"""Tests start programs without the variables whose names have UHAL in them."""
 
 
 class StaleTextError(Exception):
