@@ -65,7 +65,9 @@ callgrind = ctypes.CDLL(sys.argv[1])
 for statement in sys.argv[3:]:
     statement, _, profiled = statement.partition(" # ")
     if profiled:
-        uhal.profile(measure_copy=False).start()
+        # a profile ends with its object
+        profile = uhal.profile(measure_copy=False)
+        profile.start()
     run = loop(statement, DeviceBuffer=DeviceBuffer, **names)
     run(10)
     callgrind.begin()
