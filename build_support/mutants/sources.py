@@ -53,6 +53,7 @@ FOLDERS: dict[str, tuple[str, ...]] = {
     "simulators/ptx/executor": (
         "simulated/test_ptx*",
         "simulated/test_sim*",
+        "simulated/test_nvcc*",
         "unit/test_simulator_cuda",
     ),
     "simulators/ptx/runtime": ("simulators/ptx/*", "simulated/test_ptx*", "simulated/test_sim*"),
