@@ -380,3 +380,14 @@ def test_powers_in_place(host: Device, rng: np.random.Generator, dtype: str) -> 
     x.buffer.close()
     with pytest.raises(uhal.InvalidHandleError):
         x **= 1
+
+
+def test_kinds_of_every_f8(device: Device, op_row: OpRow) -> None:
+    if not op_row.has(OPS["astype"], "f8e4m3", "f32"):
+        pytest.skip(f"{op_row.backend} has no kernel that converts f8e4m3")
+    bits = np.arange(256, dtype=np.uint8)
+    x = ubridge.from_numpy(bits.view(as_dtype("f8e4m3").dtype), device=device)
+    is_nan = bits & 0x7F == 0x7F
+    expected = {"isnan": is_nan, "isinf": bits > 255, "isfinite": ~is_nan, "signbit": bits > 127}
+    for name, right in expected.items():
+        np.testing.assert_array_equal(getattr(ubridge, name)(x).to_numpy(), right, name)

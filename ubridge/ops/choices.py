@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from ubridge.core.promotion import (
     storage_of,
     with_number,
 )
-from ubridge.definitions.elementwise import CLIP, COPY, ISNAN, MAXIMUM, MINIMUM, NOT_EQUAL, WHERE
+from ubridge.definitions.elementwise import CLIP, COPY, ISNAN, MAXIMUM, MINIMUM, WHERE
 from ubridge.ops.elementwise import broadcast, plan_binary, plan_conversion, plan_unary
 from ubridge.ops.engine import Plan, Value, ask, constant, contiguous, of_each, run
+from ubridge.ops.logic import plan_kind
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
@@ -95,12 +97,7 @@ def clip(
     return run(plan_clip(x, min, max), out, stream)
 
 
-def _plan_isnan(x: Value) -> Value:
-    """Plan a question about floats, or the comparison of x with itself."""
-    require_tensors(ISNAN.name, x)
-    if x._dtype.name in ISNAN.dtypes:
-        return of_each(ISNAN, (x,), bool_)
-    return plan_binary(NOT_EQUAL, x, x)
+_plan_isnan = partial(plan_kind, ISNAN, of_integers=0)
 
 
 @remembered(_plan_isnan)

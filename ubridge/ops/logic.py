@@ -7,28 +7,25 @@ stand for the second tensor.
 from __future__ import annotations
 
 from functools import partial
-from math import inf
 from typing import Any
 
 from ubridge.core.operation import Op
 from ubridge.definitions.elementwise import (
-    ABS,
     BITWISE_AND,
     BITWISE_OR,
     BITWISE_XOR,
-    COPYSIGN,
     EQUAL,
     ISFINITE,
     ISINF,
     LESS,
     SIGNBIT,
 )
-from ubridge.ops.elementwise import plan_binary, plan_conversion, plan_unary
+from ubridge.ops.elementwise import plan_binary, plan_conversion
 from ubridge.ops.engine import Value, filled, of_each, run
 from ubridge.ops.remembering import remembered
 from ubridge.ops.results import require_tensors
 from ubridge.ops.strided import Tensor
-from uhal.dtypes import bool_
+from uhal.dtypes import bool_, f32
 from uhal.errors import ArgumentTypeError
 from uhal.interop import StreamLike
 
@@ -108,12 +105,19 @@ def bitwise_invert(
     return run(_plan_invert(x), out, stream)
 
 
+def plan_kind(op: Op, x: Value, of_integers: int) -> Value:
+    """Plan a question about floats; the answer for all integers is given."""
+    require_tensors(op.name, x)
+    if x._dtype.kind != "float":
+        return filled(x, bool_, x._layout.shape, of_integers)
+    asked = x if x._dtype.name in op.dtypes else plan_conversion(x, f32)
+    return of_each(op, (asked,), bool_)
+
+
 def _plan_signbit(x: Value) -> Value:
     require_tensors(SIGNBIT.name, x)
-    if x._dtype.name in SIGNBIT.dtypes:
-        return of_each(SIGNBIT, (x,), bool_)
     is_float = x._dtype.kind == "float"
-    return plan_binary(LESS, plan_binary(COPYSIGN, 1.0, x) if is_float else x, 0)
+    return plan_kind(SIGNBIT, x, 0) if is_float else plan_binary(LESS, x, 0)
 
 
 @remembered(_plan_signbit)
@@ -125,21 +129,8 @@ def signbit(x: Tensor, *, out: Tensor | None = None, stream: StreamLike | None =
     return run(_plan_signbit(x), out, stream)
 
 
-def _plan_kind(op: Op, comparison: Op, of_integers: int, x: Value) -> Value:
-    """Plan a question about floats; integers are all finite.
-
-    Other floats compare magnitudes with infinity.
-    """
-    require_tensors(op.name, x)
-    if x._dtype.name in op.dtypes:
-        return of_each(op, (x,), bool_)
-    if x._dtype.kind != "float":
-        return filled(x, bool_, x._layout.shape, of_integers)
-    return plan_binary(comparison, plan_unary(ABS, x), inf)
-
-
-_plan_isfinite = partial(_plan_kind, ISFINITE, LESS, 1)
-_plan_isinf = partial(_plan_kind, ISINF, EQUAL, 0)
+_plan_isfinite = partial(plan_kind, ISFINITE, of_integers=1)
+_plan_isinf = partial(plan_kind, ISINF, of_integers=0)
 
 
 @remembered(_plan_isfinite)
