@@ -314,12 +314,10 @@ def pad(
     inner.pop().copy_from(x, stream=stream)
     if mode != "constant":
         for axis, pair in enumerate(widths):
+            whole, length = inner.pop(), lengths[axis]
             if any(pair):
-                length = lengths[axis]
                 require(length > 0, f"pad: expected elements to repeat along axis {axis}, got none")
-                _repeat(inner.pop(), axis, pair, length, mode, stream)
-            else:
-                inner.pop()
+                _repeat(whole, axis, pair, length, mode, stream)
     return found
 
 
