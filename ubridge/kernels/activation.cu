@@ -1,45 +1,11 @@
 // Activation functions of the demo network, applied in place to a matrix of f32.
 //
-// The exponential is written out here instead of calling the platform's tanhf: every compiler then
-// turns the loops into vector code, no mathematics library has to be linked, and a CPU and a GPU
-// round the same way to within an ulp.
-#include <string.h>
-
-#include <uhal/kernel.h>
+// `Exponential` takes the place of the platform's tanhf: every compiler then turns the loops into
+// vector code, no mathematics library has to be linked, and a CPU and a GPU round the same way to
+// within an ulp.
+#include "exponential.h"
 
 enum : i32 { RELU = 0, GELU = 1, LEAKY_RELU = 2, TANH = 3 };
-
-// e^x as power * (1 + series), for -87 <= x <= 87; NaN stays NaN.
-struct Exponential {
-    f32 power;
-    f32 series;
-
-    DEVICE_METHOD explicit Exponential(f32 x)
-    {
-        // x = count * ln 2 + rest. Adding 1.5 * 2^23 rounds to an integer, found in the low bits.
-        const f32 shifted = x * 1.44269504f + 12582912.0f;
-        const f32 count = shifted - 12582912.0f;
-        const f32 rest = (x - count * 0.693359375f) - count * -2.12194440e-4f;
-
-        // |rest| <= ln 2 / 2, where the Taylor series ends within an ulp after the seventh power.
-        series = 1.0f / 5040.0f;
-        series = series * rest + 1.0f / 720.0f;
-        series = series * rest + 1.0f / 120.0f;
-        series = series * rest + 1.0f / 24.0f;
-        series = series * rest + 1.0f / 6.0f;
-        series = series * rest + 1.0f / 2.0f;
-        series = series * rest * rest + rest;
-
-        u32 bits;
-        memcpy(&bits, &shifted, sizeof bits);
-        bits = (bits << 23) + (127u << 23);
-        memcpy(&power, &bits, sizeof power);
-    }
-
-    // To within two ulps.
-    DEVICE_METHOD f32 value() const { return power * series + power; }
-    DEVICE_METHOD f32 less_one() const { return power * series + (power - 1.0f); }
-};
 
 DEVICE_FUNCTION f32 relu(f32 x)
 {
@@ -55,7 +21,7 @@ DEVICE_FUNCTION f32 hyperbolic_tangent(f32 x)
 {
     // Beyond 10 the result is 1 in f32.
     const f32 magnitude = fabsf(x) > 10.0f ? 10.0f : fabsf(x);
-    const f32 power = Exponential(2.0f * magnitude).less_one();
+    const f32 power = Exponential<>(2.0f * magnitude).less_one();
     return copysignf(power / (power + 2.0f), x);
 }
 
@@ -66,7 +32,7 @@ DEVICE_FUNCTION f32 gelu(f32 x)
 {
     const f32 u = 0.797884561f * x * (1.0f + 0.044715f * x * x);
     const f32 magnitude = fabsf(u) > 87.0f ? 87.0f : fabsf(u);
-    const f32 power = Exponential(-magnitude).value();
+    const f32 power = Exponential<>(-magnitude).value();
     // Below -11 the factor of x is 0 in f32. Minus infinity gives NaN, as in the formula above.
     const f32 rest = x < -20.0f ? 0.0f : x < 0.0f ? power : 1.0f;
     return x * rest / (1.0f + power * power) * rest;

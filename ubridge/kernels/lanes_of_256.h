@@ -26,6 +26,18 @@ template <class Word> DEVICE_FUNCTION Register gathered(const LinesOfMemory &row
     return load_register(words);
 }
 
+// Adds a bit of each element at `place`. Bit i of a byte belongs to the elements 32 i further on.
+template <i32 place, i32 bit = 0, class Panel>
+DEVICE_FUNCTION void add_bits(Panel &to, const Register (&bytes)[2][4]) {
+#pragma GCC unroll 8
+    for (u32 t = 0; t < 8; ++t) {
+        Register &word = to.words[8 * bit + t];
+        word = word | masked(shifted_right<bit - place>(bytes[t / 4][t % 4]), 0x01010101 << place);
+    }
+    if constexpr (bit < 7)
+        add_bits<place, bit + 1>(to, bytes);
+}
+
 // Q4_K, and all but the upper bits of Q5_K.
 template <class Block, u32 LARGEST> struct LanesOfNibbles : LanesOf256<32, true, LARGEST> {
     static_assert(offsetof(Block, scales) == 4, "d, dmin and the levels are four words");
@@ -70,20 +82,7 @@ template <> struct Lanes<BlockQ5_K> : LanesOfNibbles<BlockQ5_K, largest(31)> {
         to.take_nibbles(rows);
         Register bits[2][4];
         rows.load(offsetof(BlockQ5_K, qh), bits);
-#pragma GCC unroll 8
-        for (u32 t = 0; t < 8; ++t) {
-            to.take_bits<0>(t, bits[t / 4][t % 4]);
-            to.take_bits<2>(t, bits[t / 4][t % 4]);
-            to.take_bits<4>(t, bits[t / 4][t % 4]);
-            to.take_bits<6>(t, bits[t / 4][t % 4]);
-        }
-    }
-
-  private:
-    template <i32 bit> DEVICE_METHOD void take_bits(u32 t, Register bits) {
-        Register *const here = words + 8 * bit + t;
-        here[0] = here[0] | masked(shifted_right<bit - 4>(bits), 0x10101010);
-        here[8] = here[8] | masked(shifted_right<bit - 3>(bits), 0x10101010);
+        add_bits<4>(to, bits);
     }
 };
 
@@ -168,13 +167,7 @@ template <> struct Lanes<BlockQ3_K> : LanesOfTwoBits<BlockQ3_K, false, largest(7
         to.take_two_bits(rows);
         Register bits[2][4];
         rows.load(offsetof(BlockQ3_K, hmask), bits);
-#pragma GCC unroll 8
-        for (u32 t = 0; t < 8; ++t) {
-            to.take_bits<0>(t, bits[t / 4][t % 4]);
-            to.take_bits<2>(t, bits[t / 4][t % 4]);
-            to.take_bits<4>(t, bits[t / 4][t % 4]);
-            to.take_bits<6>(t, bits[t / 4][t % 4]);
-        }
+        add_bits<2>(to, bits);
     }
 
   private:
@@ -182,11 +175,6 @@ template <> struct Lanes<BlockQ3_K> : LanesOfTwoBits<BlockQ3_K, false, largest(7
         return difference_of_bytes(masked(low, 0x0F0F0F0F) |
                                        masked(shifted_right<bit>(upper), 0x30303030),
                                    everywhere(0x20202020));
-    }
-    template <i32 bit> DEVICE_METHOD void take_bits(u32 t, Register bits) {
-        Register *const here = words + 8 * bit + t;
-        here[0] = here[0] | masked(shifted_right<bit - 2>(bits), 0x04040404);
-        here[8] = here[8] | masked(shifted_right<bit - 1>(bits), 0x04040404);
     }
 };
 

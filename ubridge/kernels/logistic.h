@@ -13,29 +13,13 @@ DEVICE_FUNCTION f32 power_of_e(f32 x)
     return expf(x);
 }
 #else
+#include "exponential.h"
+
 // 2^64 e^x for x <= 0, in fewer instructions than a call takes. The factor keeps results normal
 // where e^x is not; below 2^-190 the result is 0. A NaN is kept.
 DEVICE_FUNCTION f32 raised_power_of_e(f32 x)
 {
-    // x = count * ln 2 + rest. Adding 1.5 * 2^23 rounds to an integer, found in the low bits.
-    const f32 held = x < -132.4f ? -132.4f : x;
-    const f32 shifted = held * 1.44269504f + 12582912.0f;
-    const f32 count = shifted - 12582912.0f;
-    const f32 rest = (held - count * 0.693359375f) - count * -2.12194440e-4f;
-    // |rest| <= ln 2 / 2, where the Taylor series ends within an ulp after the seventh power.
-    f32 series = 1.0f / 5040.0f;
-    series = series * rest + 1.0f / 720.0f;
-    series = series * rest + 1.0f / 120.0f;
-    series = series * rest + 1.0f / 24.0f;
-    series = series * rest + 1.0f / 6.0f;
-    series = series * rest + 1.0f / 2.0f;
-    series = series * rest * rest + rest;
-    u32 bits;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits << 23) + ((127u + 64u) << 23);
-    f32 power;
-    memcpy(&power, &bits, sizeof power);
-    return power * series + power;
+    return Exponential<64>(x < -132.4f ? -132.4f : x).value();
 }
 DEVICE_FUNCTION f32 power_of_e(f32 x)
 {
